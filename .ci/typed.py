@@ -12,7 +12,9 @@ from ihlab.interp import locate_induction_heads
 from tasks import InductionTask
 
 task = InductionTask(vocab_size=16, length=16, min_token=0)
-model_config = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=16, n_ctx=16, attention="kv_shift")
+model_config = ModelConfig(
+    n_layers=1, d_model=8, n_heads=1, d_vocab=16, n_ctx=16, attention="kv_shift"
+)
 config = RunConfig(task=task, model=model_config, steps=10)
 assert_type(train(config, root=Path("runs")), Run)
 assert_type(Run.open("vanilla-2-layers").metrics, pd.DataFrame)

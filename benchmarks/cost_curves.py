@@ -1,9 +1,11 @@
-"""Cost of a training step as one size grows: length, width, layers, vocabulary, batch, seeds; and of whole runs.
+"""Cost of a training step as one size grows: length, width, layers, vocabulary, batch, seeds; and
+of whole runs.
 
-Measured time is compared with the counted FLOPs of the step's matrix products, and measured peak memory with
-`memory_estimate`. The slope of log cost over log size, fitted over the whole range, is the exponent of the cost.
-FLOPs leave out the overhead of each operation and the movement of data. So measured time starts flatter than counted
-FLOPs, and becomes as steep only when matrix products dominate the step.
+Measured time is compared with the counted FLOPs of the step's matrix products, and measured peak
+memory with `memory_estimate`. The slope of log cost over log size, fitted over the whole range, is
+the exponent of the cost. FLOPs leave out the overhead of each operation and the movement of data.
+So measured time starts flatter than counted FLOPs, and becomes as steep only when matrix products
+dominate the step.
 """
 
 import sys
@@ -47,7 +49,8 @@ NAMES = {
     "runs": "runs, one after another",
 }
 RUN_STEPS = 4
-"""Steps of each run on the axis `runs`, whose turn is whole runs: folder, evaluations, checkpoints."""
+"""Steps of each run on the axis `runs`, whose turn is whole runs: folder, evaluations, checkpoints.
+"""
 STEM = Path(__file__).with_name("cost_curves")
 TABLE = "Cost curves: exponents of a training step's time and memory"
 PROJECTED = "projected, not measured"
@@ -55,7 +58,9 @@ PROJECTED = "projected, not measured"
 
 @dataclass(frozen=True)
 class Point:
-    """The base with one size changed. Only on the axis `members` are models stacked, even a single one."""
+    """The base with one size changed. Only on the axis `members` are models stacked, even a single
+    one.
+    """
 
     axis: str
     value: int
@@ -72,12 +77,16 @@ class Point:
             n_ctx=sizes["length"],
             attention="kv_shift",
         )
-        return RunConfig(task=task, model=model, batch_size=sizes["batch_size"], steps=RUN_STEPS, eval_rows=1)
+        return RunConfig(
+            task=task, model=model, batch_size=sizes["batch_size"], steps=RUN_STEPS, eval_rows=1
+        )
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of one step: counted FLOPs, the MiB that it adds to the process at its peak, and the estimated MiB."""
+    """Facts of one step: counted FLOPs, the MiB that it adds to the process at its peak, and the
+    estimated MiB.
+    """
 
     flops: int
     memory: float
@@ -85,8 +94,12 @@ class Facts:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Return the slopes and the limits. Unless quick, write the points as CSV and the picture beside this file."""
-    points, seconds = costs({name: values[:2] for name, values in AXES.items()} if quick else AXES, 1 if quick else 5)
+    """Return the slopes and the limits. Unless quick, write the points as CSV and the picture
+    beside this file.
+    """
+    points, seconds = costs(
+        {name: values[:2] for name, values in AXES.items()} if quick else AXES, 1 if quick else 5
+    )
     found = slopes(points, seconds)
     if not quick:
         points.to_csv(STEM.with_suffix(".csv"), index=False, float_format="%.6g")
@@ -106,11 +119,17 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 def base() -> str:
     """Return the base in words."""
-    return ", ".join([*(f"{NAMES[name]} {value}" for name, value in BASE.items()), f"{N_HEADS} heads"])
+    return ", ".join(
+        [*(f"{NAMES[name]} {value}" for name, value in BASE.items()), f"{N_HEADS} heads"]
+    )
 
 
-def costs(axes: dict[str, tuple[int, ...]], rounds: int) -> tuple[pd.DataFrame, dict[Point, np.ndarray]]:
-    """Return one row per point, and the seconds of each of its turns. The points of an axis take turns."""
+def costs(
+    axes: dict[str, tuple[int, ...]], rounds: int
+) -> tuple[pd.DataFrame, dict[Point, np.ndarray]]:
+    """Return one row per point, and the seconds of each of its turns. The points of an axis take
+    turns.
+    """
     rows, seconds = [], {}
     for axis, values in axes.items():
         points = {str(value): Point(axis, value) for value in values}
@@ -139,12 +158,18 @@ def slopes(points: pd.DataFrame, seconds: dict[Point, np.ndarray]) -> pd.DataFra
     rows = []
     for axis, part in points.groupby("axis", sort=False):
         x = part["value"].to_numpy()
-        by_turn = [slope(x, turn) for turn in np.array([seconds[Point(axis, int(value))] for value in x]).T]
+        by_turn = [
+            slope(x, turn) for turn in np.array([seconds[Point(axis, int(value))] for value in x]).T
+        ]
         time = {"measured": np.median(by_turn), "min": min(by_turn), "max": max(by_turn)}
-        rows.append({"axis": axis, "cost": "time"} | time | {"counted": slope(x, part["counted_gflop"])})
+        rows.append(
+            {"axis": axis, "cost": "time"} | time | {"counted": slope(x, part["counted_gflop"])}
+        )
         memory = slope(x, part["mib"])
         once = {"measured": memory, "min": memory, "max": memory}
-        rows.append({"axis": axis, "cost": "memory"} | once | {"counted": slope(x, part["counted_mib"])})
+        rows.append(
+            {"axis": axis, "cost": "memory"} | once | {"counted": slope(x, part["counted_mib"])}
+        )
     return pd.DataFrame(rows)
 
 
@@ -154,7 +179,9 @@ def slope(x: np.ndarray, y: np.ndarray | pd.Series) -> float:
 
 
 def limits(points: pd.DataFrame) -> list[dict[str, object]]:
-    """Return where 2,000 steps take an hour, projected from the two largest points, and what the paper's run takes."""
+    """Return where 2,000 steps take an hour, projected from the two largest points, and what the
+    paper's run takes.
+    """
     base = points[(points["axis"] == "n_layers") & (points["value"] == BASE["n_layers"])]
     rows = [figure(TABLE, "2,000 steps at the base", 2 * base["ms"].to_numpy(), "s")]
     for axis in ("length", "d_model", "n_layers", "batch_size"):
@@ -162,18 +189,32 @@ def limits(points: pd.DataFrame) -> list[dict[str, object]]:
         grows = slope(last["value"].to_numpy(), last["ms"])
         value, ms = last[["value", "ms"]].iloc[-1]
         reached = value * (3600 / (2 * ms)) ** (1 / grows)
-        rows.append(figure(TABLE, f"{NAMES[axis]} at which 2,000 steps take an hour", [reached], "", note=PROJECTED))
+        rows.append(
+            figure(
+                TABLE,
+                f"{NAMES[axis]} at which 2,000 steps take an hour",
+                [reached],
+                "",
+                note=PROJECTED,
+            )
+        )
     widest = points[points["axis"] == "d_model"].iloc[-1]
     paper = PAPER
-    one = our_step(Side(paper.replace(batch_size=1, accumulate=1, precision="fp32"), compiled=False))
+    one = our_step(
+        Side(paper.replace(batch_size=1, accumulate=1, precision="fp32"), compiled=False)
+    )
     gflop = flops(one) / 1e9 * paper.batch_size * paper.steps
     days = gflop / widest["counted_gflop"] * widest["ms"] / 1e3 / 86400
-    rows.append(figure(TABLE, "one run of Figure 1a at the paper's scale", [days], "days", note=PROJECTED))
+    rows.append(
+        figure(TABLE, "one run of Figure 1a at the paper's scale", [days], "days", note=PROJECTED)
+    )
     return rows
 
 
 def _prepare(point: Point) -> tuple[Facts, Callable[[], float]]:
-    """Build a point's training. Return its `Facts`, and a function that returns the seconds of one step."""
+    """Build a point's training. Return its `Facts`, and a function that returns the seconds of one
+    step.
+    """
     _step(Point("d_model", 32))()  # load libraries first, so they do not count as memory
     before = resident_mib()
     step = _step(point)
@@ -204,8 +245,9 @@ def _step(point: Point) -> Callable[[], object]:
 def memory_estimate(config: RunConfig) -> int:
     """Estimate the peak memory of a training step in bytes: 4 P + A + 2 max(a).
 
-    P are the bytes of the parameters, A the bytes of the activations that one microbatch stores for backward, and
-    max(a) those of the largest such tensor. A is read from a forward pass on fake tensors.
+    P are the bytes of the parameters, A the bytes of the activations that one microbatch stores for
+    backward, and max(a) those of the largest such tensor. A is read from a forward pass on fake
+    tensors.
     """
     import torch
     from torch._subclasses import FakeTensorMode
@@ -219,7 +261,9 @@ def memory_estimate(config: RunConfig) -> int:
     kept: dict[int, torch.Tensor] = {}
 
     def keep(x: torch.Tensor) -> torch.Tensor:
-        kept[x.untyped_storage()._cdata] = x  # the tensor too: the address of a freed storage is reused
+        kept[x.untyped_storage()._cdata] = (
+            x  # the tensor too: the address of a freed storage is reused
+        )
         return x
 
     drawn = microbatches(config, 0)[0]

@@ -12,8 +12,12 @@ COSTS = {"time": ("ms", "counted_gflop", "ms a step"), "memory": ("mib", "counte
 
 
 @printed
-def draw_costs(points: pd.DataFrame, slopes: pd.DataFrame, names: dict[str, str], path: Path) -> None:
-    """Draw measured costs, and counted costs scaled to the largest measured one. `names`: titles of the axes."""
+def draw_costs(
+    points: pd.DataFrame, slopes: pd.DataFrame, names: dict[str, str], path: Path
+) -> None:
+    """Draw measured costs, and counted costs scaled to the largest measured one. `names`: titles of
+    the axes.
+    """
     picture = new_figure(2.6 * len(names), 5.6)
     grid = picture.subplots(2, len(names), squeeze=False, sharex="col", sharey="row")
     for column, (axis, name) in enumerate(names.items()):
@@ -33,10 +37,16 @@ def _panel(axes: Axes, points: pd.DataFrame, slope: pd.Series, cost: str) -> Non
     sizes = points["value"]
     axes.plot(sizes, points[measured], color=BLUE, marker="o", ms=4, label="measured")
     if cost == "time":
-        axes.fill_between(sizes, points["ms_min"], points["ms_max"], color=BLUE, alpha=0.18, linewidth=0)
+        axes.fill_between(
+            sizes, points["ms_min"], points["ms_max"], color=BLUE, alpha=0.18, linewidth=0
+        )
     scale = points[measured].iloc[-1] / points[counted].iloc[-1]
-    axes.plot(sizes, scale * points[counted], color=BLACK, linestyle=":", lw=1.2, label="as counted")
-    axes.set_title(f"exponent {slope['measured']:.2f},\ncounted {slope['counted']:.2f}", fontsize=8, loc="left")
+    axes.plot(
+        sizes, scale * points[counted], color=BLACK, linestyle=":", lw=1.2, label="as counted"
+    )
+    axes.set_title(
+        f"exponent {slope['measured']:.2f},\ncounted {slope['counted']:.2f}", fontsize=8, loc="left"
+    )
     axes.tick_params(labelsize=8)
     axes.set_xscale("log")
     axes.set_yscale("log")

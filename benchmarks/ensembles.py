@@ -1,4 +1,6 @@
-"""Sixteen seeds of Figure 1b's narrowest model: trained stacked as one model, against one run after another."""
+"""Sixteen seeds of Figure 1b's narrowest model: trained stacked as one model, against one run after
+another.
+"""
 
 import tempfile
 from collections.abc import Callable
@@ -30,18 +32,24 @@ def measure(quick: bool = False) -> pd.DataFrame:
     assert apart < 1e-3, f"the losses of members stacked and alone are {apart:.2g} apart"
     table = f"Sixteen seeds of {steps} steps: one layer of KV shifting, d_model 8, compiled"
     rows = [figure(table, name, times, "s") for name, times in seconds.items()]
-    return pd.DataFrame([*rows, ratio(table, STACKED, seconds[STACKED], seconds[ALONE], GOAL, ALONE)])
+    return pd.DataFrame(
+        [*rows, ratio(table, STACKED, seconds[STACKED], seconds[ALONE], GOAL, ALONE)]
+    )
 
 
 def _prepare(side: Side) -> tuple[np.ndarray, Callable[[], float]]:
-    """Train all members once, which compiles. Return their losses, and a function that returns the seconds."""
+    """Train all members once, which compiles. Return their losses, and a function that returns the
+    seconds.
+    """
     from ihlab.recipes.induction import figure1_run
     from ihlab.training.ensemble import seeds
     from ihlab.training.train import train_ensemble
 
     run = figure1_run()
     model = run.model.replace(d_model=8, n_heads=1, attention="kv_shift")
-    run = run.replace(model=model, steps=side.steps, eval_every=side.steps, eval_growth=0.0, checkpoints=2)
+    run = run.replace(
+        model=model, steps=side.steps, eval_every=side.steps, eval_growth=0.0, checkpoints=2
+    )
 
     def losses() -> np.ndarray:
         with tempfile.TemporaryDirectory() as root:

@@ -1,4 +1,6 @@
-"""Pack unfinished work into a few small archives, so that a slice on another bare machine can continue it."""
+"""Pack unfinished work into a few small archives, so that a slice on another bare machine can
+continue it.
+"""
 
 import re
 import tarfile
@@ -12,15 +14,19 @@ HEADER = 1024  # bytes of a file's tar header and padding
 
 
 def pack(root: Path, stages: dict[str, bool], archives: list[Path], limit: int) -> list[str]:
-    """Write the runs of unfinished stages to archives of at most `limit` bytes each; return a list of omitted parts.
+    """Write the runs of unfinished stages to archives of at most `limit` bytes each; return a list
+    of omitted parts.
 
-    `stages`: the folders under `root`, and whether their figures read the weights of finished runs. An unfinished run
-    is packed with its config, metrics and last checkpoint, including the optimiser's state. A finished run is packed
-    with config, metrics and, if its figure reads them, the last weights. A run whose checkpoint does not fit is left
-    out and trained again. Finished runs come first, then the runs with the most steps.
+    `stages`: the folders under `root`, and whether their figures read the weights of finished runs.
+    An unfinished run is packed with its config, metrics and last checkpoint, including the
+    optimiser's state. A finished run is packed with config, metrics and, if its figure reads them,
+    the last weights. A run whose checkpoint does not fit is left out and trained again. Finished
+    runs come first, then the runs with the most steps.
     """
     room, taken, left_out = [int(0.98 * limit)] * len(archives), [[] for _ in archives], []
-    runs = [(stage, path.parent) for stage in stages for path in (root / stage).glob("*/config.json")]
+    runs = [
+        (stage, path.parent) for stage in stages for path in (root / stage).glob("*/config.json")
+    ]
     for stage, run in sorted(runs, key=lambda found: _order(found[1])):
         done = (run / "done.json").exists()
         files = [run / name for name in SMALL if (run / name).exists()]
@@ -28,7 +34,9 @@ def pack(root: Path, stages: dict[str, bool], archives: list[Path], limit: int) 
         sizes = {path: _packed(path) for path in files}
         placed = _placed(sizes, room)
         if placed is None:
-            left_out.append(f"{stage}/{run.name}: its {sum(sizes.values()) / 2**20:.1f} MiB do not fit")
+            left_out.append(
+                f"{stage}/{run.name}: its {sum(sizes.values()) / 2**20:.1f} MiB do not fit"
+            )
             continue
         for path, i in placed.items():
             taken[i].append(path)
@@ -37,12 +45,16 @@ def pack(root: Path, stages: dict[str, bool], archives: list[Path], limit: int) 
         archive.unlink(missing_ok=True)
         if paths:
             bundle(paths, root, archive)
-            assert archive.stat().st_size <= limit, f"{archive} has {archive.stat().st_size} bytes, more than {limit}"
+            assert archive.stat().st_size <= limit, (
+                f"{archive} has {archive.stat().st_size} bytes, more than {limit}"
+            )
     return left_out
 
 
 def _placed(sizes: dict[Path, int], room: list[int]) -> dict[Path, int] | None:
-    """Return the archive of each file: the largest file first, into the first with room; None if one does not fit."""
+    """Return the archive of each file: the largest file first, into the first with room; None if
+    one does not fit.
+    """
     left, placed = list(room), {}
     for path, size in sorted(sizes.items(), key=lambda item: -item[1]):
         fits = [i for i, space in enumerate(left) if size <= space]
@@ -54,12 +66,18 @@ def _placed(sizes: dict[Path, int], room: list[int]) -> dict[Path, int] | None:
 
 
 def unpack(archives: list[Path], root: Path, depth: int) -> int:
-    """Unpack archives of `pack`, except folders `depth` below the root that already exist. Return the file count."""
+    """Unpack archives of `pack`, except folders `depth` below the root that already exist. Return
+    the file count.
+    """
     there = {path.relative_to(root) for path in root.glob("/".join(["*"] * depth))}
     written = 0
     for archive in archives:
         with tarfile.open(archive) as file:
-            wanted = [m for m in file.getmembers() if m.isfile() and Path(*Path(m.name).parts[:depth]) not in there]
+            wanted = [
+                m
+                for m in file.getmembers()
+                if m.isfile() and Path(*Path(m.name).parts[:depth]) not in there
+            ]
             file.extractall(root, wanted, filter="data")
             written += len(wanted)
     return written

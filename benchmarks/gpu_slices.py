@@ -86,9 +86,23 @@ class Slice:
 
 def tests(slice_: Slice) -> list[str]:
     """Return the command of the device's tests, with a machine-readable report."""
-    chosen = "device_cuda" if slice_.device == "cuda" else "device_cpu and decoding and rope"  # one test is enough
+    chosen = (
+        "device_cuda" if slice_.device == "cuda" else "device_cpu and decoding and rope"
+    )  # one test is enough
     report = f"--junit-xml={slice_.out / 'tests.xml'}"
-    return [sys.executable, "-m", "pytest", "tests/cuda", "-m", "slow", "-k", chosen, "-q", "--tb=short", report]
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/cuda",
+        "-m",
+        "slow",
+        "-k",
+        chosen,
+        "-q",
+        "--tb=short",
+        report,
+    ]
 
 
 def speed(slice_: Slice) -> list[str]:
@@ -101,7 +115,12 @@ def reproduce(name: str, weights: bool = False, share: float = 1.0) -> Stage:
     """Return the stage of a figure at the slice's scale. Its runs have their own folder."""
 
     def command(slice_: Slice) -> list[str]:
-        places = ["--runs", str(slice_.work / "runs" / name), "--figures", str(slice_.work / "figures")]
+        places = [
+            "--runs",
+            str(slice_.work / "runs" / name),
+            "--figures",
+            str(slice_.work / "figures"),
+        ]
         how = ["--scale", slice_.scale, "--device", slice_.device, "--jobs", str(slice_.jobs)]
         return [sys.executable, "-m", "ihlab", "reproduce", name, *how, *places]
 
@@ -213,7 +232,9 @@ def read_status(slice_: Slice) -> dict[str, Any]:
     path = slice_.out / "status.json"
     status: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if status.setdefault("device", slice_.device) != slice_.device:
-        sys.exit(f"{path} is of the device '{status['device']}', not '{slice_.device}': choose another --out.")
+        sys.exit(
+            f"{path} is of the device '{status['device']}', not '{slice_.device}': choose another --out."
+        )
     return status
 
 
@@ -223,10 +244,14 @@ def run_stages(slice_: Slice, stages: list[Stage]) -> None:
     for shared in (True, False):
         for stage in stages:
             state = slice_.state.get(stage.name, {}).get("state")
-            tried = state == FAILED and not shared  # failed in an earlier slice or in the first round
+            tried = (
+                state == FAILED and not shared
+            )  # failed in an earlier slice or in the first round
             if state == DONE or tried or slice_.left < least:
                 continue
-            run_stage(slice_, stage, max(least, stage.share * slice_.left) if shared else slice_.left)
+            run_stage(
+                slice_, stage, max(least, stage.share * slice_.left) if shared else slice_.left
+            )
 
 
 def run_stage(slice_: Slice, stage: Stage, seconds: float) -> None:
@@ -237,7 +262,12 @@ def run_stage(slice_: Slice, stage: Stage, seconds: float) -> None:
     with (slice_.out / "log.txt").open("a", encoding="utf-8") as log:
         print(f"\n== {stage.name}, {time.strftime('%Y-%m-%d %H:%M:%S')}", file=log, flush=True)
         process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=HERE.parent, env=environment()
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=HERE.parent,
+            env=environment(),
         )
         until = began + seconds
         while process.poll() is None and time.time() < until and not slice_.asked:
@@ -300,15 +330,28 @@ def keep(slice_: Slice, archives: int) -> list[str]:
     if figures:
         bundle(figures, slice_.work / "figures", slice_.out / "figures.tar.gz")
     begun = {name: known["state"] for name, known in slice_.state.items()}
-    unfinished = {name: stage.weights for name, stage in STAGES.items() if begun.get(name) in (STOPPED, FAILED)}
+    unfinished = {
+        name: stage.weights
+        for name, stage in STAGES.items()
+        if begun.get(name) in (STOPPED, FAILED)
+    }
     packed = [slice_.out / f"runs-{i + 1}.tar.gz" for i in range(archives)]
     return pack(slice_.work / "runs", unfinished, packed, LARGEST)
 
 
 def machine(device: str) -> dict[str, Any]:
     """Return facts about the machine, and the versions of Python and torch."""
-    gpu = {"gpu": _torch().cuda.get_device_name(), "cuda": _torch().version.cuda} if device == "cuda" else {}
-    return {**gpu, "torch": version("torch"), "python": platform.python_version(), "cores": os.cpu_count()}
+    gpu = (
+        {"gpu": _torch().cuda.get_device_name(), "cuda": _torch().version.cuda}
+        if device == "cuda"
+        else {}
+    )
+    return {
+        **gpu,
+        "torch": version("torch"),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
 
 
 def report(slice_: Slice, left_out: list[str]) -> None:

@@ -99,7 +99,9 @@ class Turns:
 def twelve_layers() -> RunConfig:
     """Return a run of about GPT-2 small's size: 12 layers, d_model 768, 8 sequences of 1024 positions."""
     task = InductionTask(vocab_size=32_768, length=1024)
-    model = ModelConfig(n_layers=12, d_model=768, n_heads=12, d_vocab=task.vocab_size, n_ctx=task.length)
+    model = ModelConfig(
+        n_layers=12, d_model=768, n_heads=12, d_vocab=task.vocab_size, n_ctx=task.length
+    )
     return RunConfig(task=task, model=model, batch_size=8)
 
 
@@ -132,9 +134,15 @@ def main(out: Path, device: str = "auto") -> None:
     where = pick_device(device)
     on_gpu = where.type == "cuda"
     cases: dict[str, Callable[[str], list[dict[str, object]]]] = {}
-    for name, run, turns in SIZES if on_gpu else [("Figure 1a at smoke scale", smoke(induction_run()), Turns(1, 2, 2))]:
-        cases[f"A training step, {name}"] = partial(steps, run=microbatch_run(run), device=where, turns=turns)
-    stacked = {"laptop": induction_run(), "gpu": GPU} if on_gpu else {"smoke": smoke(induction_run())}
+    for name, run, turns in (
+        SIZES if on_gpu else [("Figure 1a at smoke scale", smoke(induction_run()), Turns(1, 2, 2))]
+    ):
+        cases[f"A training step, {name}"] = partial(
+            steps, run=microbatch_run(run), device=where, turns=turns
+        )
+    stacked = (
+        {"laptop": induction_run(), "gpu": GPU} if on_gpu else {"smoke": smoke(induction_run())}
+    )
     for scale, run in stacked.items():
         turns = Turns() if on_gpu else Turns(1, 2, 2)
         cases[f"{MEMBERS} seeds stacked, Figure 1a at {scale} scale"] = partial(
@@ -152,13 +160,18 @@ def main(out: Path, device: str = "auto") -> None:
 # Our model and Hugging Face's Llama
 
 
-def steps(table: str, run: RunConfig, device: torch.device, turns: Turns) -> list[dict[str, object]]:
+def steps(
+    table: str, run: RunConfig, device: torch.device, turns: Turns
+) -> list[dict[str, object]]:
     """Return times of every side's step on one batch of a run, and their ratios."""
     built, failed = build({side: lambda s=side: one_step(run, *s, device, turns) for side in SIDES})
     check_same_loss(built)
     seconds = timed_turns({side: step.take for side, step in built.items()}, device, turns)
     peak, product = peak_flops(device), product_flops(device)
-    counts = {model: built[model, EAGER].gflop if (model, EAGER) in built else float("nan") for model, _ in SIDES}
+    counts = {
+        model: built[model, EAGER].gflop if (model, EAGER) in built else float("nan")
+        for model, _ in SIDES
+    }
     rows = [
         figure(table, ", ".join(side), 1e3 * times, "ms")
         | facts(built[side], counts[COUNTED_AS.get(side[0], side[0])], times, peak, product)
@@ -177,7 +190,9 @@ def microbatch_run(run: RunConfig) -> RunConfig:
     return run.replace(batch_size=run.batch_size // run.accumulate, accumulate=1, precision="bf16")
 
 
-def facts(step: Step, gflop: float, seconds: np.ndarray, peak: float, product: float) -> dict[str, float]:
+def facts(
+    step: Step, gflop: float, seconds: np.ndarray, peak: float, product: float
+) -> dict[str, float]:
     """Return tokens per second, and counted FLOP/s as fractions of the data sheet's peak and of a large product's."""
     middle = float(np.median(seconds))
     flop_per_second = 1e9 * gflop / middle
@@ -198,7 +213,9 @@ def one_step(run: RunConfig, model: str, mode: str, device: torch.device, turns:
     batches = [microbatches(run, i)[0].to(device) for i in range(turns.batches)]
     loss = losses(model, net)
     if mode == COMPILED:
-        loss = torch.compile(loss, backend="inductor" if device.type == "cuda" else "aot_eager")  # to try the code
+        loss = torch.compile(
+            loss, backend="inductor" if device.type == "cuda" else "aot_eager"
+        )  # to try the code
     optimizer = torch.optim.AdamW(net.parameters(), lr=run.lr, betas=run.betas, fused=True)
     given = [(arguments(model, batch), batch.total) for batch in batches]
     following = itertools.cycle(given)
@@ -239,7 +256,9 @@ def losses(model: str, net: torch.nn.Module) -> Callable[..., torch.Tensor]:
 
     def of_all(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         logits = net(tokens, use_cache=False).logits.float()
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets, ignore_index=IGNORE, reduction="sum")
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), targets, ignore_index=IGNORE, reduction="sum"
+        )
 
     return of_all
 
@@ -263,41 +282,59 @@ def check_same_loss(built: dict[tuple[str, str], Step]) -> None:
         reference = built.get((SHIFTED if model == SHIFTED else OURS, EAGER), step)
         apart = abs(step.loss - reference.loss)
         if not apart < APART:
-            raise AssertionError(f"{model}, {mode}: the first loss is {apart:.2g} from ours, eager.")
+            raise AssertionError(
+                f"{model}, {mode}: the first loss is {apart:.2g} from ours, eager."
+            )
 
 
 # Stacked seeds
 
 
-def stacks(table: str, run: RunConfig, device: torch.device, turns: Turns) -> list[dict[str, object]]:
+def stacks(
+    table: str, run: RunConfig, device: torch.device, turns: Turns
+) -> list[dict[str, object]]:
     """Return times of a step of stacked members, and of one member's step times the number of members."""
     config = run.replace(model=run.model.replace(attention="kv_shift"), compile=False, accumulate=1)
     members = MEMBERS if device.type == "cuda" else 2
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         sides = {
-            f"{members} stacked": lambda: stacked_step(config, members, root / "stacked", device, turns),
+            f"{members} stacked": lambda: stacked_step(
+                config, members, root / "stacked", device, turns
+            ),
             "one": lambda: single_step(config, root / "one", device, turns),
         }
         if device.type == "cuda":
-            sides["one, compiled"] = lambda: single_step(config.replace(compile=True), root / "one", device, turns)
+            sides["one, compiled"] = lambda: single_step(
+                config.replace(compile=True), root / "one", device, turns
+            )
         built, failed = build(sides)
         seconds = timed_turns({side: step.take for side, step in built.items()}, device, turns)
     rows = [
         figure(table, side, 1e3 * times, "ms")
-        | {"tokens_per_second": round(built[side].tokens / float(np.median(times))), "step_mib": built[side].mib}
+        | {
+            "tokens_per_second": round(built[side].tokens / float(np.median(times))),
+            "step_mib": built[side].mib,
+        }
         for side, times in seconds.items()
     ]
     together = next(iter(sides))
     rows += [
-        ratio(table, f"{together} / {members} times {side}", seconds[together], members * seconds[side])
+        ratio(
+            table,
+            f"{together} / {members} times {side}",
+            seconds[together],
+            members * seconds[side],
+        )
         for side in ("one", "one, compiled")
         if side in seconds and together in seconds
     ]
     return rows + [error_row(table, side, error) for side, error in failed.items()]
 
 
-def stacked_step(config: RunConfig, members: int, root: Path, device: torch.device, turns: Turns) -> Step:
+def stacked_step(
+    config: RunConfig, members: int, root: Path, device: torch.device, turns: Turns
+) -> Step:
     """Return a step of an ensemble, on batches drawn beforehand."""
     runs = [Run.create(each, root) for each in seeds(config, members)]
     return trained_step(Training(runs, device, stacked=True), members, config, device, turns)
@@ -308,7 +345,9 @@ def single_step(config: RunConfig, root: Path, device: torch.device, turns: Turn
     return trained_step(Training([Run.create(config, root)], device), 1, config, device, turns)
 
 
-def trained_step(training: Any, members: int, config: RunConfig, device: torch.device, turns: Turns) -> Step:
+def trained_step(
+    training: Any, members: int, config: RunConfig, device: torch.device, turns: Turns
+) -> Step:
     """Return a step of the training loop, warmed up."""
     batches = [training.batches(i) for i in range(turns.batches)]
     following = itertools.cycle(batches)
@@ -331,13 +370,17 @@ def build(sides: dict[Any, Callable[[], Step]]) -> tuple[dict[Any, Step], dict[A
     for name, make in sides.items():
         try:
             built[name] = make()
-        except Exception as error:  # a kernel or compiler may raise anything; still measure the other sides
+        except (
+            Exception
+        ) as error:  # a kernel or compiler may raise anything; still measure the other sides
             traceback.print_exc(file=sys.stderr)
             failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return built, failed
 
 
-def timed_turns(sides: dict[Any, Callable[[], Any]], device: torch.device, turns: Turns) -> dict[Any, np.ndarray]:
+def timed_turns(
+    sides: dict[Any, Callable[[], Any]], device: torch.device, turns: Turns
+) -> dict[Any, np.ndarray]:
     """Return the seconds of one step of each side in each round."""
 
     taken = {name: clocked(take, device, turns.steps) for name, take in sides.items()}

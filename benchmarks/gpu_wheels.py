@@ -20,7 +20,11 @@ def needed(name: str, there: set[str], found: dict[str, str]) -> dict[str, str]:
     for line in distribution(name).requires or []:
         wanted = Requirement(line)
         package = canonicalize_name(wanted.name)
-        if package in there or package in found or not (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+        if (
+            package in there
+            or package in found
+            or not (wanted.marker is None or wanted.marker.evaluate({"extra": ""}))
+        ):
             continue
         found[package] = distribution(package).version
         needed(package, there, found)
@@ -33,7 +37,10 @@ def main(there: tyro.conf.Positional[Path]) -> None:
     Args:
         there: A file of lines such as `torch==2.11.0`.
     """
-    names = {canonicalize_name(line.partition("==")[0].strip()) for line in there.read_text().splitlines()}
+    names = {
+        canonicalize_name(line.partition("==")[0].strip())
+        for line in there.read_text().splitlines()
+    }
     for name, version in sorted(needed("ihlab", names, {}).items()):
         print(f"{name}=={version}")
 

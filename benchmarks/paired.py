@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 COLUMNS = ("table", "measured", "against", "median", "low", "high", "unit", "goal", "note")
-"""Columns of every benchmark's DataFrame, which has one number per row. `goal` is the largest median wanted, or NaN."""
+"""Columns of every benchmark's DataFrame, which has one number per row. `goal` is the largest
+median wanted, or NaN.
+"""
 
 
 def take_turns(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, np.ndarray]:
@@ -37,7 +39,8 @@ def figure(
     note: str = "",
     against: str = "",
 ) -> dict[str, object]:
-    """Return one row: the median of the starts, each the median of its turns, and the range of the starts.
+    """Return one row: the median of the starts, each the median of its turns, and the range of the
+    starts.
 
     `samples`: [start, turn], or [turn], where every turn counts as a start.
     """
@@ -47,7 +50,12 @@ def figure(
 
 
 def ratio(
-    table: str, measured: str, a: np.ndarray, b: np.ndarray, goal: float = math.nan, against: str = ""
+    table: str,
+    measured: str,
+    a: np.ndarray,
+    b: np.ndarray,
+    goal: float = math.nan,
+    against: str = "",
 ) -> dict[str, object]:
     """Return one row for the ratios a / b of adjacent turns."""
     return figure(table, measured, a / b, "ratio", goal, against=against)

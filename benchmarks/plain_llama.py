@@ -1,4 +1,6 @@
-"""A minimal hand-written Llama with an optional KV shift: no hooks, no options, logits and loss at every position."""
+"""A minimal hand-written Llama with an optional KV shift: no hooks, no options, logits and loss at
+every position.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +10,9 @@ from ihlab.model.transformer import Transformer
 
 
 class Layer(nn.Module):
-    """Attention with rotary positions, then SwiGLU, each after a norm and added to the residual stream."""
+    """Attention with rotary positions, then SwiGLU, each after a norm and added to the residual
+    stream.
+    """
 
     def __init__(self, d_model: int, n_heads: int, d_mlp: int, eps: float, shift: bool) -> None:
         super().__init__()
@@ -18,21 +22,28 @@ class Layer(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=False)
         self.up = nn.Linear(d_model, 2 * d_mlp, bias=False)
         self.down = nn.Linear(d_mlp, d_model, bias=False)
-        self.alpha, self.beta = (nn.Parameter(torch.empty(n_heads, 2)) if shift else None for _ in range(2))
+        self.alpha, self.beta = (
+            nn.Parameter(torch.empty(n_heads, 2)) if shift else None for _ in range(2)
+        )
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         q, k, v = (
-            y.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, dim=-1)
+            y.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for y in self.qkv(self.norm1(x)).chunk(3, dim=-1)
         )
         k, v = shifted(k, self.alpha), shifted(v, self.beta)
-        z = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
+        z = F.scaled_dot_product_attention(
+            rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True
+        )
         x = x + self.out(z.transpose(1, 2).flatten(-2))
         gate, up = self.up(self.norm2(x)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
 
 
 class PlainLlama(nn.Module):
-    """The network of a vanilla or KV-shifted `Transformer`, with a copy of its weights. It returns the summed loss."""
+    """The network of a vanilla or KV-shifted `Transformer`, with a copy of its weights. It returns
+    the summed loss.
+    """
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -45,7 +56,8 @@ class PlainLlama(nn.Module):
         self.norm = nn.RMSNorm(cfg.d_model, eps=cfg.eps)
         self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
         angles = torch.outer(
-            torch.arange(cfg.n_ctx), cfg.rotary_base ** (-torch.arange(0, cfg.head_width, 2) / cfg.head_width)
+            torch.arange(cfg.n_ctx),
+            cfg.rotary_base ** (-torch.arange(0, cfg.head_width, 2) / cfg.head_width),
         )
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
@@ -60,7 +72,10 @@ class PlainLlama(nn.Module):
             pairs += [
                 (ours.norm1.weight, theirs.ln1.w),
                 (ours.norm2.weight, theirs.ln2.w),
-                (ours.qkv.weight, torch.cat([attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight])),
+                (
+                    ours.qkv.weight,
+                    torch.cat([attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight]),
+                ),
                 (ours.out.weight, attn.o_proj.weight),
                 (ours.up.weight, torch.cat([mlp.gate_proj.weight, mlp.in_proj.weight])),
                 (ours.down.weight, mlp.out_proj.weight),
@@ -75,7 +90,9 @@ class PlainLlama(nn.Module):
         for layer in self.layers:
             x = layer(x, self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]])
         logits = self.unembed(self.norm(x)).float()
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=ignore, reduction="sum")
+        return F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=ignore, reduction="sum"
+        )
 
 
 def shifted(x: Tensor, weight: Tensor | None) -> Tensor:
@@ -87,6 +104,8 @@ def shifted(x: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs (x_i, x_{i + d/2}) of vectors [batch, head, pos, d_head] by their positions' angles."""
+    """Rotate the pairs (x_i, x_{i + d/2}) of vectors [batch, head, pos, d_head] by their positions'
+    angles.
+    """
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)

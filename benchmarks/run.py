@@ -78,7 +78,9 @@ def main(quick: bool = False, only: tuple[str, ...] = ()) -> None:
         started = time.perf_counter()
         try:
             parts.append(PARTS[name](quick))
-        except Exception as error:  # keep the other parts: they take half an hour and do not need this one
+        except (
+            Exception
+        ) as error:  # keep the other parts: they take half an hour and do not need this one
             traceback.print_exc()
             sentences.append(f"{name}: not measured ({type(error).__name__}).")
         print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
@@ -106,23 +108,39 @@ def page(figures: pd.DataFrame, failed: list[str]) -> str:
     lines += _table(
         ("time of", "divided by time of", "goal, at most", "measured", "interval", ""),
         [
-            (row.measured, row.against, f"{row.goal:.2f}", *_numbers(row, "{:.2f}".format), _kept(row))
+            (
+                row.measured,
+                row.against,
+                f"{row.goal:.2f}",
+                *_numbers(row, "{:.2f}".format),
+                _kept(row),
+            )
             for row in goals.itertuples()
         ],
     )
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    lines += ["", *failed, f"`make bench`, {datetime.date.today():%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, "]
+    lines += [
+        "",
+        *failed,
+        f"`make bench`, {datetime.date.today():%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, ",
+    ]
     lines[-1] += f"Python {platform.python_version()}, {versions}."
     lines += _folded(
         wait.TABLE,
         ("", "goal, at most", "seconds", "interval", "", "what takes the time"),
-        [(row.measured, f"{row.goal:g}", *_numbers(row), _kept(row), row.note) for row in figures[waits].itertuples()],
+        [
+            (row.measured, f"{row.goal:g}", *_numbers(row), _kept(row), row.note)
+            for row in figures[waits].itertuples()
+        ],
     )
     for title, part in figures[~waits].groupby("table", sort=False):
         lines += _folded(
             str(title),
             ("", "divided by", "median", "interval", "unit", ""),
-            [(row.measured, row.against, *_numbers(row), row.unit, row.note) for row in part.itertuples()],
+            [
+                (row.measured, row.against, *_numbers(row), row.unit, row.note)
+                for row in part.itertuples()
+            ],
         )
     return "\n".join(lines) + "\n"
 
@@ -131,13 +149,22 @@ def processor() -> str:
     """Return the CPU's model name, if the system gives it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def _folded(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     words = [text for beginning, text in EXPLAINED.items() if title.startswith(beginning)]
     opened = ["", f'<details markdown="1"><summary>{title}</summary>', ""]
-    return [*opened, *(line for text in words for line in (text, "")), *_table(headings, rows), "", "</details>"]
+    return [
+        *opened,
+        *(line for text in words for line in (text, "")),
+        *_table(headings, rows),
+        "",
+        "</details>",
+    ]
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Write docs/suite_members.md: all members of the suite that can be loaded, with a table and a picture per task."""
+"""Write docs/suite_members.md: all members of the suite that can be loaded, with a table and a
+picture per task.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,7 +21,8 @@ from ihlab.suite.truth import truth
 
 
 def write(folder: Path, root: Path = Path("runs")) -> Path:
-    """Write `suite_members.md`, and a picture per task, to a folder; `root` has the members. Return the page.
+    """Write `suite_members.md`, and a picture per task, to a folder; `root` has the members. Return
+    the page.
 
     Raises `OSError` for a folder in which no file can be written.
     """
@@ -41,19 +44,28 @@ def write(folder: Path, root: Path = Path("runs")) -> Path:
     path = folder / "suite_members.md"
     versions = {package: version(package) for package in ("ihlab", "torch")}
     page = template(Path(__file__).with_suffix(".md.jinja"))
-    write_text(path, page.render(date=datetime.now().date(), **versions, least=LEARNED, tasks=tasks))
+    write_text(
+        path, page.render(date=datetime.now().date(), **versions, least=LEARNED, tasks=tasks)
+    )
     return path
 
 
 def _measured(name: str, seed: int, root: str | Path) -> Measured:
-    curve = None if name in HAND_SET else run(name, seed, root).metrics.set_index("step")[accuracy_of(name)]
+    curve = (
+        None
+        if name in HAND_SET
+        else run(name, seed, root).metrics.set_index("step")[accuracy_of(name)]
+    )
     return curve, truth(name, seed, root=root)
 
 
 def _row(name: str, seeds: Iterable[Measured]) -> dict[str, Any]:
     """Return the cells of a member's row."""
     of_seeds = [truths for _, truths in seeds]
-    answering = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in of_seeds]
+    answering = [
+        each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0]
+        for each in of_seeds
+    ]
     largest = [heads.groupby("layer")["fraction"].max() for heads in answering]
     n_layers = of_seeds[0]["heads"]["layer"].max() + 1
     accuracies = [each["accuracy"][accuracy_of(name)] for each in of_seeds]
@@ -62,7 +74,9 @@ def _row(name: str, seeds: Iterable[Measured]) -> dict[str, Any]:
         "member": name,
         "learned": f"{sum(each >= LEARNED for each in accuracies)} of {len(accuracies)}",
         "accuracy": _span(accuracies, 2),
-        "random_repeats": _span([each["control"]["accuracy"] for each in of_seeds if each["control"]], 2),
+        "random_repeats": _span(
+            [each["control"]["accuracy"] for each in of_seeds if each["control"]], 2
+        ),
         "onset": _span([each.get("onset") for each in of_seeds], 0),
         "swing": _span([each["swing"] for each in of_seeds], 1),
         "layers": ", ".join(filter(None, layers)),
@@ -70,9 +84,12 @@ def _row(name: str, seeds: Iterable[Measured]) -> dict[str, Any]:
 
 
 def _span(values: list[float | None], digits: int) -> str:
-    """Return the smallest and largest number as text, and how many are missing; "" if there is no number."""
+    """Return the smallest and largest number as text, and how many are missing; "" if there is no
+    number.
+    """
     there = [
-        f"{value:z.{digits}f}" for value in sorted(value for value in values if value is not None and not isnan(value))
+        f"{value:z.{digits}f}"
+        for value in sorted(value for value in values if value is not None and not isnan(value))
     ]
     missing = f" ({len(values) - len(there)} without)" if there and len(there) < len(values) else ""
     return "–".join(dict.fromkeys(there[:1] + there[-1:])) + missing

@@ -1,4 +1,6 @@
-"""A whole training step of Figure 1a's models, against a hand-written model, Hugging Face's Llama and vanilla."""
+"""A whole training step of Figure 1a's models, against a hand-written model, Hugging Face's Llama
+and vanilla.
+"""
 
 import itertools
 import math
@@ -17,9 +19,13 @@ from ihlab.training.config import RunConfig
 
 OURS, PLAIN, LLAMA = "ours", "hand-written PyTorch", "Hugging Face's Llama"
 EVERYWHERE = "ours, logits everywhere"
-"""Our model with the same work as the Llama. `OURS`, as in training, computes logits only at scored positions."""
+"""Our model with the same work as the Llama. `OURS`, as in training, computes logits only at scored
+positions.
+"""
 SCALED = "ours, keys and values times a learned number"
-"""The minimum cost of any change to keys and values: each is read and written once, forward and backward."""
+"""The minimum cost of any change to keys and values: each is read and written once, forward and
+backward.
+"""
 PLAIN_GOAL, LLAMA_GOAL, SHIFT_GOAL = 1.0, 0.95, 1.05
 STARTS, ROUNDS, BATCHES = 3, 20, 8
 
@@ -41,7 +47,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Side:
-    """The run and the model of one process; `members`: seeds that are stacked in one step, None: one run, not stacked.
+    """The run and the model of one process; `members`: seeds that are stacked in one step, None:
+    one run, not stacked.
 
     `fields` are fields of the run's model that it changes. A turn takes `steps` steps.
     """
@@ -60,7 +67,9 @@ class Side:
 
 def measure(quick: bool = False) -> pd.DataFrame:
     """Return times and ratios of both models; when quick, few turns of the first."""
-    return pd.DataFrame([row for curve in [KV1, V2][: 1 if quick else None] for row in _case(curve, quick)])
+    return pd.DataFrame(
+        [row for curve in [KV1, V2][: 1 if quick else None] for row in _case(curve, quick)]
+    )
 
 
 def _case(curve: str, quick: bool) -> list[dict[str, object]]:
@@ -87,16 +96,30 @@ def _case(curve: str, quick: bool) -> list[dict[str, object]]:
         f"{model.n_heads} heads, batch {run.batch_size})"
     )
     rows = [
-        figure(table, name, 1e3 * seconds[name], "ms", note=_note(facts[name], side)) for name, side in sides.items()
+        figure(table, name, 1e3 * seconds[name], "ms", note=_note(facts[name], side))
+        for name, side in sides.items()
     ]
     trained, layers = curve.split(", ")
     step = f"training step, {curve}"
     plain = seconds[f"{PLAIN}, eager"]
     for mode, goal in (("compiled", math.nan), ("eager", PLAIN_GOAL)):
-        rows.append(ratio(table, f"{step}, {mode}", seconds[f"{trained}, {mode}"], plain, goal, f"{PLAIN}, eager"))
+        rows.append(
+            ratio(
+                table,
+                f"{step}, {mode}",
+                seconds[f"{trained}, {mode}"],
+                plain,
+                goal,
+                f"{PLAIN}, eager",
+            )
+        )
     if curve == V2:
         same = seconds[f"{EVERYWHERE}, compiled"], seconds[f"{LLAMA}, compiled"]
-        rows.append(ratio(table, f"{step}, the same work, compiled", *same, LLAMA_GOAL, f"{LLAMA}, compiled"))
+        rows.append(
+            ratio(
+                table, f"{step}, the same work, compiled", *same, LLAMA_GOAL, f"{LLAMA}, compiled"
+            )
+        )
     base = seconds["vanilla, compiled"]
     floor = ratio(table, SCALED, seconds[f"{SCALED}, compiled"], base, against="vanilla")
     goal = max(SHIFT_GOAL, float(floor["median"]))  # type: ignore[arg-type]
@@ -115,17 +138,23 @@ def _case(curve: str, quick: bool) -> list[dict[str, object]]:
 
 
 def _note(facts: Facts, side: Side) -> str:
-    return f"{facts.memory:.0f} MiB" + (f"; first step {facts.first:.0f} s" if side.compiled else "")
+    return f"{facts.memory:.0f} MiB" + (
+        f"; first step {facts.first:.0f} s" if side.compiled else ""
+    )
 
 
 def _check_same_loss(sides: dict[str, Side], facts: dict[str, Facts]) -> None:
-    """Check that all sides of one attention have the same loss: times of different computations do not compare."""
+    """Check that all sides of one attention have the same loss: times of different computations do
+    not compare.
+    """
     losses: dict[str, dict[str, float]] = {}
     for name, side in sides.items():
         if side.model != SCALED:  # no other side computes its loss
             losses.setdefault(side.config.model.attention, {})[name] = facts[name].loss
     for same in losses.values():
-        assert np.ptp(list(same.values())) < 1e-4, f"the losses of the first batch are not the same: {same}"
+        assert np.ptp(list(same.values())) < 1e-4, (
+            f"the losses of the first batch are not the same: {same}"
+        )
 
 
 def prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
@@ -138,11 +167,15 @@ def prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
         step()
     memory = peak_mib() - before
     turn = timed(lambda: [step() for _ in range(side.steps)])
-    return Facts(losses[0], first, memory, 0 if side.compiled else flops(step)), lambda: turn() / side.steps
+    return Facts(
+        losses[0], first, memory, 0 if side.compiled else flops(step)
+    ), lambda: turn() / side.steps
 
 
 def our_step(side: Side) -> Callable[[], float]:
-    """Return a function that takes training's own step on the next of a few batches, and returns the mean loss."""
+    """Return a function that takes training's own step on the next of a few batches, and returns
+    the mean loss.
+    """
     import torch
 
     from ihlab.training.ensemble import seeds
@@ -167,7 +200,9 @@ def our_step(side: Side) -> Callable[[], float]:
 
 
 def _their_step(side: Side) -> Callable[[], float]:
-    """Return the same for another model, with logits at every position and the training loop as one would write it."""
+    """Return the same for another model, with logits at every position and the training loop as one
+    would write it.
+    """
     import torch
     from plain_llama import PlainLlama
     from torch.nn import functional as F
@@ -179,17 +214,29 @@ def _their_step(side: Side) -> Callable[[], float]:
 
     config = side.config
     drawn = [draw(config.task, config.seed, "train", i, config.batch_size) for i in range(BATCHES)]
-    batches = itertools.cycle([tuple(map(torch.as_tensor, (batch.inputs, batch.targets))) for batch in drawn])
+    batches = itertools.cycle(
+        [tuple(map(torch.as_tensor, (batch.inputs, batch.targets))) for batch in drawn]
+    )
     ours = Transformer(config.model, seed=config.seed)
-    convert: dict[str, Callable[..., torch.nn.Module]] = {PLAIN: PlainLlama, LLAMA: to_llama, EVERYWHERE: lambda x: x}
+    convert: dict[str, Callable[..., torch.nn.Module]] = {
+        PLAIN: PlainLlama,
+        LLAMA: to_llama,
+        EVERYWHERE: lambda x: x,
+    }
     model = convert[side.model](ours).train()
     optimizer = torch.optim.AdamW(model.parameters(), config.lr, config.betas, fused=True)
 
     def summed_loss(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if side.model == PLAIN:
             return model(tokens, targets, IGNORE)
-        logits = model(tokens, use_cache=False).logits if side.model == LLAMA else model(tokens, return_type="logits")
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+        logits = (
+            model(tokens, use_cache=False).logits
+            if side.model == LLAMA
+            else model(tokens, return_type="logits")
+        )
+        return F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum"
+        )
 
     loss = torch.compile(summed_loss) if side.compiled else summed_loss
 

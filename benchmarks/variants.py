@@ -1,4 +1,6 @@
-"""The cost of each attention variant relative to vanilla: training step, decoding, memory, parameters, FLOPs."""
+"""The cost of each attention variant relative to vanilla: training step, decoding, memory,
+parameters, FLOPs.
+"""
 
 import sys
 from collections.abc import Callable
@@ -23,7 +25,8 @@ MODEL = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=512, n_ctx=64)
 RUN = RunConfig(task=InductionTask(vocab_size=512, length=64), model=MODEL, batch_size=64)
 PROMPT, NEW = 16, 48
 TABLE = (
-    "Attention variants against vanilla: two layers, d_model 64, 4 heads, vocabulary 512, length 64, batch 64, eager"
+    "Attention variants against vanilla: two layers, d_model 64, 4 heads, vocabulary 512, length 64, "
+    "batch 64, eager"
 )
 
 
@@ -71,7 +74,9 @@ class Cache:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Return the ratios to vanilla of every variant of the zoo and of the study of token shifts; when quick, of two."""
+    """Return the ratios to vanilla of every variant of the zoo and of the study of token shifts;
+    when quick, of two.
+    """
     zoo = {name: variant_fields(name, MODEL.n_heads) for name in ZOO_VARIANTS}
     variants = {VANILLA: {}} | zoo | TOKEN_SHIFTS
     sides = {
@@ -88,17 +93,23 @@ def measure(quick: bool = False) -> pd.DataFrame:
             f"{its_cache.parameters - cache.parameters:+,} parameters; FLOPs x {its_step.flops / step.flops:.3f}; "
             f"memory x {its_step.memory / step.memory:.2f}"
         )
-        kept = (
-            f"{its_cache.a_token / cache.a_token:.3g} x the cache of a token, and {its_cache.a_row:.0f} floats a layer"
-        )
-        for what, times, note in (("training step", seconds, counted), (f"{NEW} new tokens", decoding, kept)):
-            row = ratio(TABLE, f"{name}: {what}", times[name][0], times[VANILLA][0], against=VANILLA)
+        growth = its_cache.a_token / cache.a_token
+        kept = f"{growth:.3g} x the cache of a token, and {its_cache.a_row:.0f} floats a layer"
+        for what, times, note in (
+            ("training step", seconds, counted),
+            (f"{NEW} new tokens", decoding, kept),
+        ):
+            row = ratio(
+                TABLE, f"{name}: {what}", times[name][0], times[VANILLA][0], against=VANILLA
+            )
             rows.append(row | {"note": note})
     return pd.DataFrame(rows)
 
 
 def _decoder(side: Side) -> tuple[Cache, Callable[[], float]]:
-    """Build a side. Return its `Cache`, and a function that returns the seconds of decoding one sequence."""
+    """Build a side. Return its `Cache`, and a function that returns the seconds of decoding one
+    sequence.
+    """
     import torch
 
     from ihlab.model.transformer import Transformer

@@ -41,7 +41,14 @@ def measure(quick: bool = False) -> pd.DataFrame:
         rows = []
         for wait in _waits(Path(folder), quick):
             run = timed(
-                partial(subprocess.run, wait.command, check=True, cwd=folder, env=environment, capture_output=True)
+                partial(
+                    subprocess.run,
+                    wait.command,
+                    check=True,
+                    cwd=folder,
+                    env=environment,
+                    capture_output=True,
+                )
             )
             seconds = [run() for _ in range(1 if quick else wait.turns)]
             rows.append(figure(TABLE, wait.what, seconds, "s", wait.goal, wait.why))
@@ -58,7 +65,11 @@ def _waits(folder: Path, quick: bool) -> list[Wait]:
     return [
         Wait("`import ihlab`", [*python, "-c", "import ihlab"], 0.5, "the interpreter", 7),
         Wait(
-            "`ihlab --help`", [*ihlab, "--help"], 0.5, "importing NumPy, jaxtyping and tyro, which describe options", 7
+            "`ihlab --help`",
+            [*ihlab, "--help"],
+            0.5,
+            "importing NumPy, jaxtyping and tyro, which describe options",
+            7,
         ),
         Wait(
             f"`ihlab runs`, {n_runs:,} runs",
@@ -104,7 +115,9 @@ def _runs(root: Path, n: int) -> str:
     config = figure1_run().replace(steps=40, compile=False, checkpoints=20, name="run-0")
     first = train(config, root, "cpu").folder
     for i in range(1, n):
-        shutil.copytree(first, root / first.name.replace("run-0", f"run-{i}"), copy_function=os.link)
+        shutil.copytree(
+            first, root / first.name.replace("run-0", f"run-{i}"), copy_function=os.link
+        )
     return first.name
 
 
@@ -114,5 +127,7 @@ def _hugging_face(folder: Path, sizes: dict[str, int]) -> str:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**sizes, **HEADS, tie_word_embeddings=True)).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**sizes, **HEADS, tie_word_embeddings=True)).save_pretrained(
+        folder
+    )
     return str(folder)

@@ -1,7 +1,7 @@
 """Models in separate processes that take turns, and a process's memory and FLOPs.
 
-In one process, models share a heap. The placement of its pages changes a model's time by several percent for the
-lifetime of the process, which is more than the cost of KV shifting.
+In one process, models share a heap. The placement of its pages changes a model's time by several
+percent for the lifetime of the process, which is more than the cost of KV shifting.
 """
 
 import multiprocessing as mp
@@ -32,13 +32,17 @@ PRELOAD = (
 
 
 def by_turns(
-    prepare: Callable[[S], tuple[F, Callable[[], float]]], sides: Mapping[str, S], rounds: int, starts: int = 1
+    prepare: Callable[[S], tuple[F, Callable[[], float]]],
+    sides: Mapping[str, S],
+    rounds: int,
+    starts: int = 1,
 ) -> tuple[dict[str, np.ndarray], dict[str, F]]:
-    """Let a one-thread process for each side take turns, and repeat this with new processes `starts` times.
+    """Let a one-thread process for each side take turns, and repeat this with new processes
+    `starts` times.
 
-    `prepare(side)` is called in the process and returns its facts and its turn, which returns the seconds of one step.
-    Return the seconds of each side [start, turn], and the facts of the first start. Only the first start compiles:
-    later ones read its cache.
+    `prepare(side)` is called in the process and returns its facts and its turn, which returns the
+    seconds of one step. Return the seconds of each side [start, turn], and the facts of the first
+    start. Only the first start compiles: later ones read its cache.
     """
     seconds, facts = [], []
     with tempfile.TemporaryDirectory() as cache:
@@ -63,7 +67,9 @@ def _workers(
     try:
         for number, side in enumerate(sides):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, prepare, side, cache / str(number)), daemon=False)
+            process = context.Process(
+                target=_work, args=(theirs, prepare, side, cache / str(number)), daemon=False
+            )
             process.start()
             theirs.close()  # so that our recv raises EOFError instead of hanging if the worker dies
             pipes.append(ours)
@@ -85,9 +91,13 @@ def _turn(pipe: Connection) -> Callable[[], float]:
     return seconds
 
 
-def _work(pipe: Connection, prepare: Callable[[S], tuple[F, Callable[[], float]]], side: S, cache: Path) -> None:
+def _work(
+    pipe: Connection, prepare: Callable[[S], tuple[F, Callable[[], float]]], side: S, cache: Path
+) -> None:
     """Send the facts of `prepare`, then take a turn for every message received."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # empty at first: the first step includes the whole compilation
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(
+        cache
+    )  # empty at first: the first step includes the whole compilation
     import torch
 
     torch.set_num_threads(1)
@@ -119,7 +129,9 @@ def _status_mib(name: str) -> float:
 
 
 def flops(step: Callable[[], object]) -> int:
-    """Count the FLOPs of a step's matrix products; 0 if compilation hides them. Attention counts as full squares."""
+    """Count the FLOPs of a step's matrix products; 0 if compilation hides them. Attention counts as
+    full squares.
+    """
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 

@@ -1,4 +1,6 @@
-"""ihlab, the induction-head lab: train small transformers, watch induction heads form, check the paper's claims."""
+"""ihlab, the induction-head lab: train small transformers, watch induction heads form, check the
+paper's claims.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,9 +10,12 @@ from ihlab.runtime.lazy import lazy
 
 _tasks = find_spec("tasks")
 _places = [] if _tasks is None else list(_tasks.submodule_search_locations or [_tasks.origin or ""])
-if _places and not any((Path(place) / "induction.py").is_file() for place in _places):  # not our package
+if _places and not any(
+    (Path(place) / "induction.py").is_file() for place in _places
+):  # not our package
     raise ImportError(
-        f"{_places[0]} hides the package 'tasks' that ihlab comes with: give it another name.", name="tasks"
+        f"{_places[0]} hides the package 'tasks' that ihlab comes with: give it another name.",
+        name="tasks",
     )
 
 if TYPE_CHECKING:

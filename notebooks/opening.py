@@ -44,7 +44,9 @@ def sources(name: str, repository: str) -> dict[str, str]:
         comment = "address of ihlab's repository, which Colab needs: none is known yet"
         return {"colab": UNKNOWN, "install": INSTALL.format(address="", comment=comment)}
     if not repository.startswith(GITHUB):
-        raise ValueError(f"Repository is {repository}, but must begin with {GITHUB}: Colab opens no other notebooks.")
+        raise ValueError(
+            f"Repository is {repository}, but must begin with {GITHUB}: Colab opens no other notebooks."
+        )
     place = f"{repository.removeprefix(GITHUB)}/blob/main/notebooks/{name}"
     return {
         "colab": f"[Open in Colab](https://colab.research.google.com/github/{place})",
@@ -56,7 +58,12 @@ def write_address(path: Path, repository: str) -> None:
     """Write the cells that have the address, where a notebook has such cells."""
     notebook = nbformat.read(path, as_version=4)
     written = sources(path.name, repository)
-    tagged = [(cell, tag) for cell in notebook.cells for tag in cell.metadata.get("tags", []) if tag in written]
+    tagged = [
+        (cell, tag)
+        for cell in notebook.cells
+        for tag in cell.metadata.get("tags", [])
+        if tag in written
+    ]
     for cell, tag in tagged:
         cell.source = written[tag]
     if tagged:

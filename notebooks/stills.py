@@ -16,7 +16,11 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 PLOTLY, STILL = "application/vnd.plotly.v1+json", "image/png"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader"]  # surfaces without a GPU, in a container
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--enable-unsafe-swiftshader",
+]  # surfaces without a GPU, in a container
 WIDTH = 880  # pixels, as wide as a page of the site
 COLOURS = 128
 """Number of colours of a still. So it takes a third of the bytes, and looks the same."""
@@ -30,7 +34,9 @@ DRAW = """async ({data, layout, width}) => {
 
 def still(page: Page, picture: dict[str, Any]) -> str:
     """Return a still of a plotly picture: a PNG, in base64. `page` has plotly's library."""
-    url = page.evaluate(DRAW, {"data": picture["data"], "layout": picture["layout"], "width": WIDTH})
+    url = page.evaluate(
+        DRAW, {"data": picture["data"], "layout": picture["layout"], "width": WIDTH}
+    )
     drawn = Image.open(BytesIO(b64decode(url.partition(",")[2]))).convert("RGB")
     stored = BytesIO()
     drawn.quantize(COLOURS).save(stored, "png", optimize=True)

@@ -29,7 +29,10 @@ def figure(name: str, scale: str = "laptop", *, jobs: int | None = None, **chang
     chosen = study(name, FIGURES)
     known_scale = require_scale(chosen, scale)
     changes = {change: value for change, value in changes.items() if value is not None}
-    folder, published = Folder(SCRATCH / name, known_scale), Folder(stored(FIGURES)[name], known_scale)
+    folder, published = (
+        Folder(SCRATCH / name, known_scale),
+        Folder(stored(FIGURES)[name], known_scale),
+    )
     if (
         all(change in ("rate", "steps") and value == 1 for change, value in changes.items())
         and published.picture.exists()
@@ -73,13 +76,19 @@ def varied(
     for name in sizes:
         configs = [config for plan in planned for config in (plan.config.task, plan.config.model)]
         values = {getattr(config, name) for config in configs if hasattr(config, name)}
-        require(len(values) <= 1, f"{name} cannot be set: the curves of {chosen.name} differ in it.")
+        require(
+            len(values) <= 1, f"{name} cannot be set: the curves of {chosen.name} differ in it."
+        )
     if seeds is not None and (stage == 2 or chosen.tuned is None):
         planned = _seeded(planned, seeds)
     changed = []
     for plan in planned:
-        config = _resized(plan.config, sizes).replace(steps=max(1, round(plan.config.steps * steps)))
-        changed.append(replace(plan, config=config.replace(lr=config.lr * (rate if stage == 1 else 1.0))))
+        config = _resized(plan.config, sizes).replace(
+            steps=max(1, round(plan.config.steps * steps))
+        )
+        changed.append(
+            replace(plan, config=config.replace(lr=config.lr * (rate if stage == 1 else 1.0)))
+        )
     return changed
 
 
@@ -87,14 +96,18 @@ def _seeded(planned: list[Planned], seeds: int) -> list[Planned]:
     """Return the first seeds of every curve, with new seeds after its last one if it has too few."""
     curves: dict[tuple[str, str], list[Planned]] = {}
     for plan in planned:
-        curves.setdefault((plan.cell_name, plan.config.replace(seed=0).digest), []).append(plan)  # digests ignore names
+        curves.setdefault((plan.cell_name, plan.config.replace(seed=0).digest), []).append(
+            plan
+        )  # digests ignore names
     chosen = []
     for of_curve in curves.values():
         last = of_curve[-1]
         first, used = last.config.seed + 1, last.config.name.removesuffix(str(last.config.seed))
         chosen += of_curve[:seeds]
         for seed in range(first, first + seeds - len(of_curve)):
-            chosen.append(replace(last, config=last.config.replace(seed=seed, name=f"{used}{seed}")))
+            chosen.append(
+                replace(last, config=last.config.replace(seed=seed, name=f"{used}{seed}"))
+            )
     return chosen
 
 

@@ -88,16 +88,28 @@ class Task(Protocol):
         ...
 
 
-def in_lines(task: Task, batch: Batch, row: int, note: str, role: Sequence[str] = (), graded: str = "target") -> str:
+def in_lines(
+    task: Task, batch: Batch, row: int, note: str, role: Sequence[str] = (), graded: str = "target"
+) -> str:
     """Return a sequence as text: lines of 16 positions with tokens, their `role` and targets or answers, then a note.
 
     `graded` is "target" or "answer": what to show. Tokens are written as the task's `words`, or as ids if it has none.
     """
     words = getattr(task, "words", lambda ids: [str(i) for i in ids])
     scored = (batch.answers if graded == "answer" else batch.targets)[row]
-    targets = [words(np.array([target]))[0] if target != IGNORE else "" for target in scored.tolist()]
-    lines = {"position": range(len(scored)), "token": words(batch.inputs[row]), "role": role, graded: targets}
-    width, per_line = max(5, *(len(str(cell)) + 1 for cells in lines.values() for cell in cells)), 16
+    targets = [
+        words(np.array([target]))[0] if target != IGNORE else "" for target in scored.tolist()
+    ]
+    lines = {
+        "position": range(len(scored)),
+        "token": words(batch.inputs[row]),
+        "role": role,
+        graded: targets,
+    }
+    width, per_line = (
+        max(5, *(len(str(cell)) + 1 for cells in lines.values() for cell in cells)),
+        16,
+    )
     text = []
     for start in range(0, len(scored), per_line):
         for label, cells in lines.items():

@@ -92,11 +92,16 @@ class CheckerTask:
             np.take_along_axis(body[:, token::2], of % pairs, axis=1)
             for token, of in ((due_token, pair), (other, pair), (other, pair + neighbour))
         )
-        inputs, targets = np.empty((size, self.length), np.int64), np.full((size, self.length), IGNORE)
+        inputs, targets = (
+            np.empty((size, self.length), np.int64),
+            np.full((size, self.length), IGNORE),
+        )
         inputs[:, :half] = body
         inputs[:, half::2] = np.choose(question - 1, (np.full_like(right, ASK), right, wrong))
         inputs[:, half + 1 :: 2] = due
-        targets[:, half + 1 :: 2] = np.choose(question - 1, (right, np.full_like(right, YES), np.full_like(right, NO)))
+        targets[:, half + 1 :: 2] = np.choose(
+            question - 1, (right, np.full_like(right, YES), np.full_like(right, NO))
+        )
         questions = np.zeros_like(inputs)
         questions[:, half + 1 :: 2] = question
         return Batch(inputs=inputs, targets=targets, groups={"question": questions})

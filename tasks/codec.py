@@ -10,7 +10,17 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin
 
 from tasks.batch import Task
-from tasks.config import PATH, FromFile, choose, named, require, shown, stored_names, type_hints, without_removed
+from tasks.config import (
+    PATH,
+    FromFile,
+    choose,
+    named,
+    require,
+    shown,
+    stored_names,
+    type_hints,
+    without_removed,
+)
 from tasks.registry import StoredTask, kinds, rule_of
 
 
@@ -20,7 +30,9 @@ def to_plain(value: Any) -> Any:
         return {"kind": value.kind, **value.fields}
     if is_dataclass(value):
         cls: Any = type(value)
-        plain = {stored: to_plain(getattr(value, name)) for name, stored in stored_names(cls).items()}
+        plain = {
+            stored: to_plain(getattr(value, name)) for name, stored in stored_names(cls).items()
+        }
         return {"kind": value.kind, **rule(value), **plain} if isinstance(value, Task) else plain
     if isinstance(value, Mapping):
         return {name: to_plain(item) for name, item in value.items()}
@@ -64,7 +76,9 @@ def _check_shape(hint: Any, plain: Any, name: str) -> None:
         require(right, lambda: f"{name} is {shown(plain)}, but must be a list of {size}.")
     if isinstance(hint, type) and (hint is Task or is_dataclass(hint)):
         right = isinstance(plain, Mapping | hint)
-        require(right, lambda: f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}.")
+        require(
+            right, lambda: f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}."
+        )
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
@@ -73,7 +87,9 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     require(isinstance(kind, str), f"The task's kind is {shown(kind)}, but must be a name.")
     cls = known[choose("task", str(kind), known)]
     names = {field.name for field in fields(cls)}
-    stored = {key: item for key, item in plain.items() if key not in ("kind", "rule") or key in names}
+    stored = {
+        key: item for key, item in plain.items() if key not in ("kind", "rule") or key in names
+    }
     task = _config(cls, stored, null, name)
     then = plain.get("rule", rule_of(task))
     require(
@@ -85,7 +101,11 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 
 
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    known, hints, stored = {field.name: field for field in fields(cls)}, type_hints(cls), stored_names(cls)
+    known, hints, stored = (
+        {field.name: field for field in fields(cls)},
+        type_hints(cls),
+        stored_names(cls),
+    )
     prefix = f"{name}." if name else ""
     current = {was: now for now, was in stored.items()}
     plain = without_removed(cls, {current.get(key, key): item for key, item in plain.items()})

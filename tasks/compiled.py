@@ -23,7 +23,9 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         try:
             return cached(*args)
-        except Exception:  # a damaged cache can raise anything; an error in the function itself is raised again
+        except (
+            Exception
+        ):  # a damaged cache can raise anything; an error in the function itself is raised again
             return uncached(*args)
 
     return call

@@ -10,14 +10,31 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, wraps
 from numbers import Integral
 from operator import attrgetter
-from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
 T = TypeVar("T", bound=type)
 
-LONGEST_GUESSED = 200  # a longer name is cut before the search for the nearest one, whose time is quadratic in it
-_WORDS = {int: "a whole number", float: "a number", bool: "a bool", str: "a str", Mapping: "a mapping"}
+LONGEST_GUESSED = (
+    200  # a longer name is cut before the search for the nearest one, whose time is quadratic in it
+)
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "a bool",
+    str: "a str",
+    Mapping: "a mapping",
+}
 _MANY = {int: "whole numbers", float: "finite numbers", bool: "bools", str: "strings"}
 
 WAS = "was"
@@ -70,7 +87,10 @@ def require(condition: bool, message: str | Callable[[], str]) -> None:
 def require_integer(name: str, value: Any, least: int) -> None:
     """Raise `ConfigError` unless the value is an integer of at least `least`."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    require(whole and value >= least, f"{name} is {shown(value)}, but must be an integer of at least {least}.")
+    require(
+        whole and value >= least,
+        f"{name} is {shown(value)}, but must be an integer of at least {least}.",
+    )
 
 
 def shown(value: Any) -> str:
@@ -156,8 +176,12 @@ def config(cls: T) -> T:
     frozen: Any = dataclass(frozen=True, kw_only=True)(cls)
     first_names = {was: name for name, was in stored_names(frozen).items() if was != name}
     for was, name in first_names.items():
-        setattr(frozen, was, property(attrgetter(name), doc=f"The field `{name}` by its first name."))
-    frozen.__init__ = _refuse_typos(frozen.__init__, frozen.__name__, list(stored_names(frozen)), first_names)
+        setattr(
+            frozen, was, property(attrgetter(name), doc=f"The field `{name}` by its first name.")
+        )
+    frozen.__init__ = _refuse_typos(
+        frozen.__init__, frozen.__name__, list(stored_names(frozen)), first_names
+    )
     return frozen
 
 
@@ -174,7 +198,9 @@ def _refuse_typos(
     def checked(self: Any, *unnamed: Any, **values: Any) -> None:
         values = without_removed(type(self), values)
         for was in first_names.keys() & values:
-            values[first_names[was]] = values.pop(was)  # `dataclasses.replace` passes the new name, too
+            values[first_names[was]] = values.pop(
+                was
+            )  # `dataclasses.replace` passes the new name, too
         if unnamed:
             first = f"{names[0]}={shown(unnamed[0])}" if names else "none"
             raise ConfigError(f"{owner} takes its fields by name: {first}, and so on.")
@@ -200,7 +226,9 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     if get_origin(sorts[0]) is Literal:
         options = [repr(option) for sort in sorts for option in get_args(sort)]
         raise ConfigError(f"{name} is {shown(value)}, but must be one of {', '.join(options)}.")
-    raise ConfigError(f"{name} is {shown(value)}, but must be {' or '.join(dict.fromkeys(map(_word, sorts)))}.")
+    raise ConfigError(
+        f"{name} is {shown(value)}, but must be {' or '.join(dict.fromkeys(map(_word, sorts)))}."
+    )
 
 
 def _is_of(value: Any, sort: Any) -> bool:
@@ -214,7 +242,9 @@ def _is_of(value: Any, sort: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if origin is tuple:
         return isinstance(value, list | tuple)
-    return not isinstance(origin, type) or (isinstance(value, origin) and not isinstance(value, type))
+    return not isinstance(origin, type) or (
+        isinstance(value, origin) and not isinstance(value, type)
+    )
 
 
 def _plain(name: str, value: Any, sort: Any) -> Any:
@@ -223,13 +253,21 @@ def _plain(name: str, value: Any, sort: Any) -> Any:
         each = get_args(sort)
         sorts = each[:1] * len(value) if Ellipsis in each else each
         try:
-            return tuple(_checked(name, item, hint) for item, hint in zip(value, sorts, strict=True))
+            return tuple(
+                _checked(name, item, hint) for item, hint in zip(value, sorts, strict=True)
+            )
         except ValueError:  # the length or an item is wrong
             raise ConfigError(f"{name} is {shown(value)}, but must be {_word(sort)}.") from None
     if sort is int:
-        require(-(2**63) <= value < 2**64, f"{name} is {shown(value)}, but must be below 2 to the power of 64.")
+        require(
+            -(2**63) <= value < 2**64,
+            f"{name} is {shown(value)}, but must be below 2 to the power of 64.",
+        )
     if sort is float:
-        require(abs(value) <= sys.float_info.max, f"{name} is {shown(value)}, but must be a finite number.")
+        require(
+            abs(value) <= sys.float_info.max,
+            f"{name} is {shown(value)}, but must be a finite number.",
+        )
         return float(value)
     return value
 

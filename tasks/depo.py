@@ -58,7 +58,9 @@ class DepoTask:
     """Removed fields, each with the only value that a stored config may still have for it."""
 
     def __post_init__(self) -> None:
-        require(self.max_hops >= 1, f"DepoTask.max_hops is {self.max_hops}, but must be at least 1.")
+        require(
+            self.max_hops >= 1, f"DepoTask.max_hops is {self.max_hops}, but must be at least 1."
+        )
         require(
             self.names > self.max_hops,
             f"DepoTask.names is {self.names}, but must be above max_hops={self.max_hops}, so that no walk returns to "
@@ -96,7 +98,9 @@ class DepoTask:
 
         require_rows(self, size, rng)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        inputs, targets, hops = draw_rows(seeds, self.names, self.max_hops, self._n_ids, self.length)
+        inputs, targets, hops = draw_rows(
+            seeds, self.names, self.max_hops, self._n_ids, self.length
+        )
         return Batch(inputs=inputs, targets=targets, groups={"hops": hops})
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:

@@ -72,10 +72,18 @@ class InductionTask(MayHaveBos):
     def __post_init__(self) -> None:
         if self.bos:
             without_bos(self)
-        require(self.length >= 3, f"InductionTask.length is {self.length}, but a repeat needs at least 3 positions.")
-        require(self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0.")
+        require(
+            self.length >= 3,
+            f"InductionTask.length is {self.length}, but a repeat needs at least 3 positions.",
+        )
+        require(
+            self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0."
+        )
         most = 2**31  # tokens are drawn in 32 bits
-        require(self.vocab_size <= most, f"InductionTask.vocab_size is {self.vocab_size}, but must be at most {most}.")
+        require(
+            self.vocab_size <= most,
+            f"InductionTask.vocab_size is {self.vocab_size}, but must be at most {most}.",
+        )
         require(
             self.period is None or 2 <= self.period < self.length,
             f"InductionTask.period is {self.period}, but must be at least 2 and below the length, {self.length}.",
@@ -97,7 +105,9 @@ class InductionTask(MayHaveBos):
         require_rows(self, size, rng, more=8 * (self.vocab_size - self.min_token))
         if self.period is None:
             seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-            tokens, answers, gaps = draw_rows(seeds, self.min_token, self.vocab_size, self.length, self.score_immediate)
+            tokens, answers, gaps = draw_rows(
+                seeds, self.min_token, self.vocab_size, self.length, self.score_immediate
+            )
         else:
             tokens, answers, gaps = self._periodic(size, self.period, rng)
         inputs, following = tokens[:, :-1], tokens[:, 1:]
@@ -109,14 +119,20 @@ class InductionTask(MayHaveBos):
             targets = following
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"gap": gaps})
 
-    def _periodic(self, size: int, period: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _periodic(
+        self, size: int, period: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draw periodic tokens [size, length + 1], and the answers and gaps [size, length] of all repeats."""
         drawable = self.vocab_size - self.min_token
         require_rows(self, size, rng, more=8 * size * drawable)
         pool = self.min_token + rng.random((size, drawable)).argsort(axis=1)[:, :period]
         tokens = pool[:, np.arange(self.length + 1) % period]
         repeat = np.arange(self.length) >= period
-        return tokens, np.where(repeat, tokens[:, 1:], IGNORE), np.tile(np.where(repeat, period, 0), (size, 1))
+        return (
+            tokens,
+            np.where(repeat, tokens[:, 1:], IGNORE),
+            np.tile(np.where(repeat, period, 0), (size, 1)),
+        )
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (R repeat, F forced), target."""

@@ -22,7 +22,9 @@ def require_memory(what: str, needed: int) -> None:
     has = machine_memory()
     require(
         needed <= has,
-        lambda: f"{what} takes at least {in_units(needed)} of memory, but only {in_units(has)} is available.",
+        lambda: (
+            f"{what} takes at least {in_units(needed)} of memory, but only {in_units(has)} is available."
+        ),
     )
 
 
@@ -34,11 +36,14 @@ def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) 
     )
     require(
         isinstance(rng, np.random.Generator),
-        lambda: f"rng is {shown(rng)}, but must be a numpy.random.Generator, such as numpy.random.default_rng(0).",
+        lambda: (
+            f"rng is {shown(rng)}, but must be a numpy.random.Generator, such as numpy.random.default_rng(0)."
+        ),
     )
     needed = rows_memory(task, size) + more
     require_memory(
-        f"A batch of {size} sequences of {task.length} positions ({task.kind}, {task.vocab_size} ids)", needed
+        f"A batch of {size} sequences of {task.length} positions ({task.kind}, {task.vocab_size} ids)",
+        needed,
     )
 
 
@@ -63,4 +68,6 @@ def machine_memory() -> int:
 def in_units(n_bytes: int) -> str:
     """Return a number of bytes in readable units: 1.5 GiB."""
     power = min(max(n_bytes.bit_length() - 1, 0) // 10, 6)
-    return f"{n_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"
+    return (
+        f"{n_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"
+    )

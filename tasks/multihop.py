@@ -60,7 +60,10 @@ class MultiHopTask:
     alphabet: int = 4
 
     def __post_init__(self) -> None:
-        require(self.max_hops >= 0, f"MultiHopTask.max_hops is {self.max_hops}, but must not be negative.")
+        require(
+            self.max_hops >= 0,
+            f"MultiHopTask.max_hops is {self.max_hops}, but must not be negative.",
+        )
         require(
             self.alphabet >= 2,
             f"MultiHopTask.alphabet is {self.alphabet}, but must be at least 2, as no two neighbours are equal.",
@@ -110,7 +113,10 @@ class MultiHopTask:
 
         Raises `ConfigError` unless 0 <= hops <= max_hops.
         """
-        require(0 <= hops <= self.max_hops, f"hops is {hops}, but must be in 0 .. max_hops={self.max_hops}.")
+        require(
+            0 <= hops <= self.max_hops,
+            f"hops is {hops}, but must be in 0 .. max_hops={self.max_hops}.",
+        )
         return self._rows(size, rng, hops, hops)
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:

@@ -58,16 +58,21 @@ class NGramTask(MayHaveBos):
         if self.bos:
             without_bos(self)
         require(
-            self.vocab_size >= 2, f"NGramTask.vocab_size is {self.vocab_size}, but an alphabet has at least 2 symbols."
+            self.vocab_size >= 2,
+            f"NGramTask.vocab_size is {self.vocab_size}, but an alphabet has at least 2 symbols.",
         )
         require(self.order >= 2, f"NGramTask.order is {self.order}, but must be at least 2.")
         require(
             self.length >= self.order,
             f"NGramTask.length is {self.length}, but must be at least order={self.order}, the length of one n-gram.",
         )
-        require(self.table_size >= 1, f"NGramTask.table_size is {self.table_size}, but must be at least 1.")
         require(
-            self.order < 64 and self.n_contexts < 2**63,  # computing the power itself can take for ever
+            self.table_size >= 1,
+            f"NGramTask.table_size is {self.table_size}, but must be at least 1.",
+        )
+        require(
+            self.order < 64
+            and self.n_contexts < 2**63,  # computing the power itself can take for ever
             f"NGramTask.order is {self.order}, but vocab_size={self.vocab_size} to the power of order - 1, "
             "the number of contexts, must be below 2 to the power of 63.",
         )
@@ -76,7 +81,10 @@ class NGramTask(MayHaveBos):
             f"NGramTask.table_size is {self.table_size}, but vocab_size={self.vocab_size} and order={self.order} "
             f"allow only {self.n_contexts} different contexts.",
         )
-        require(self.table_seed >= 0, f"NGramTask.table_seed is {self.table_seed}, but must not be negative.")
+        require(
+            self.table_seed >= 0,
+            f"NGramTask.table_seed is {self.table_seed}, but must not be negative.",
+        )
 
     @property
     def n_contexts(self) -> int:
@@ -88,7 +96,9 @@ class NGramTask(MayHaveBos):
         """The n-grams, one per row: a context and its last token. No context occurs twice. Read-only."""
         if self.bos:
             return without_bos(self).table
-        drawn_from = self.n_contexts if self.n_contexts < 50 * self.table_size else self.table_size  # in rng.choice
+        drawn_from = (
+            self.n_contexts if self.n_contexts < 50 * self.table_size else self.table_size
+        )  # in rng.choice
         require_memory(
             f"A table of {self.table_size} n-grams (NGramTask.table_size)",
             8 * (drawn_from + (self.order + 1) * self.table_size),
@@ -111,7 +121,9 @@ class NGramTask(MayHaveBos):
         drawn = _draws(seeds, n_drawn, self.table_size)
         inputs = self.table[drawn].reshape(size, n_drawn * self.order)[:, : self.length]
         targets = np.full((size, self.length), IGNORE)
-        asked = targets[:, self.order - 2 :: self.order]  # a view: where an n-gram's last token is next
+        asked = targets[
+            :, self.order - 2 :: self.order
+        ]  # a view: where an n-gram's last token is next
         asked[:] = self.table[drawn[:, : asked.shape[1]], -1]
         return Batch(inputs=np.ascontiguousarray(inputs), targets=targets)
 

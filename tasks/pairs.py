@@ -75,15 +75,20 @@ class PairTask:
         n, half = self.letters, self.vocab_size // 2
         first, last = np.nonzero(~np.eye(n, dtype=bool))
         letters = _distinct(rng, (size,), half, n)
-        followers = half + _distinct(rng, (size, n), self.vocab_size - half, n - 1)  # [row, last letter, rank of first]
+        followers = half + _distinct(
+            rng, (size, n), self.vocab_size - half, n - 1
+        )  # [row, last letter, rank of first]
         contexts = np.stack(
-            [letters[:, first], letters[:, last], followers[:, last, first - (first > last)]], axis=2
+            [letters[:, first], letters[:, last], followers[:, last, first - (first > last)]],
+            axis=2,
         )  # [row, context, 3]
 
         queries = -(-(self.length - self.first_query) // 3)
         asked = rng.integers(0, len(first), (size, queries))
         order = np.concatenate([_distinct(rng, (size,), len(first), len(first)), asked], axis=1)
-        inputs = np.take_along_axis(contexts, order[..., None], axis=1).reshape(size, 3 * order.shape[1])
+        inputs = np.take_along_axis(contexts, order[..., None], axis=1).reshape(
+            size, 3 * order.shape[1]
+        )
         targets = np.full_like(inputs, IGNORE)
         targets[:, self.first_query + 1 :: 3] = inputs[:, self.first_query + 2 :: 3]
         inputs, targets = (np.ascontiguousarray(x[:, : self.length]) for x in (inputs, targets))
@@ -92,7 +97,9 @@ class PairTask:
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (a b context, f follower), target."""
         roles = ["abf"[t % 3] for t in range(self.length)]
-        asked = [role if t < self.first_query or role != "f" else "" for t, role in enumerate(roles)]
+        asked = [
+            role if t < self.first_query or role != "f" else "" for t, role in enumerate(roles)
+        ]
         note = "The target is the token that followed the two letters a b in this order."
         return in_lines(self, batch, row, note, asked)
 

@@ -36,14 +36,26 @@ def register_task(cls: Any) -> Any:
     name = getattr(cls, "__name__", repr(cls))
     require(isinstance(cls, type), f"{name} is not a class, so it cannot be registered as a task.")
     kind = getattr(cls, "kind", None)
-    require(isinstance(kind, str) and bool(kind), f"{name}.kind is {kind!r}, but must be a string of the class.")
-    require(dataclasses.is_dataclass(cls), f"{name} is not a dataclass: a run stores its task by its fields.")
+    require(
+        isinstance(kind, str) and bool(kind),
+        f"{name}.kind is {kind!r}, but must be a string of the class.",
+    )
+    require(
+        dataclasses.is_dataclass(cls),
+        f"{name} is not a dataclass: a run stores its task by its fields.",
+    )
     fields = {field.name for field in dataclasses.fields(cls)}
     missing = [needed for needed in _NEEDED if needed not in fields and not hasattr(cls, needed)]
     require(not missing, f"{name} is not a task: it has no {', '.join(missing)}.")
     there = kinds().get(str(kind))
-    same = there is None or (there.__module__, there.__qualname__) == (cls.__module__, cls.__qualname__)
-    require(same, f"There is a task '{kind}' already, {there and there.__qualname__}: {name} needs another kind.")
+    same = there is None or (there.__module__, there.__qualname__) == (
+        cls.__module__,
+        cls.__qualname__,
+    )
+    require(
+        same,
+        f"There is a task '{kind}' already, {there and there.__qualname__}: {name} needs another kind.",
+    )
     TASKS[str(kind)] = cls
     return cls
 
@@ -83,7 +95,9 @@ def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
                 raise
             except BaseException as error:  # a faulty plugin must not break the package
                 said = f"{type(error).__name__}: {shown(error)}"
-        message = visible(f"The plug-in {point.name} ({point.value}) is left out: {said}")[:LONGEST_MESSAGE]
+        message = visible(f"The plug-in {point.name} ({point.value}) is left out: {said}")[
+            :LONGEST_MESSAGE
+        ]
         try:
             warnings.warn(message, stacklevel=2)
         except Warning:

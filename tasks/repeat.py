@@ -43,7 +43,10 @@ class RepeatTask:
     followers: int = 1
 
     def __post_init__(self) -> None:
-        require(self.length >= 3, f"RepeatTask.length is {self.length}, but a repeat needs at least 3 positions.")
+        require(
+            self.length >= 3,
+            f"RepeatTask.length is {self.length}, but a repeat needs at least 3 positions.",
+        )
         require(
             self.vocab_size >= self.length - 1,
             f"RepeatTask.vocab_size is {self.vocab_size}, but must be at least {self.length - 1}: a sequence of "
@@ -62,9 +65,13 @@ class RepeatTask:
         tokens = rng.random((size, self.vocab_size)).argsort(axis=1)[:, : self.length - 1]
         repeated = rng.integers(0, self.length - 2, (size, 1))
         if self.followers > 1:  # at random places, with a follower after each
-            places = rng.random((size, self.length - 1 - self.followers)).argsort(axis=1)[:, : self.followers]
+            places = rng.random((size, self.length - 1 - self.followers)).argsort(axis=1)[
+                :, : self.followers
+            ]
             every = np.sort(places, axis=1) + np.arange(self.followers)
-            np.put_along_axis(tokens, every, np.take_along_axis(tokens, every[:, :1], axis=1), axis=1)
+            np.put_along_axis(
+                tokens, every, np.take_along_axis(tokens, every[:, :1], axis=1), axis=1
+            )
             repeated = rng.permuted(every, axis=1)[:, :1]
         inputs = np.concatenate([tokens, np.take_along_axis(tokens, repeated, axis=1)], axis=1)
         targets = np.full_like(inputs, IGNORE)

@@ -79,9 +79,14 @@ class TriggerTask:
 
         Each column is a permutation of the tokens, so that no token is more frequent than another.
         """
-        require_memory(f"A table of {self.vocab_size} tokens (TriggerTask.vocab_size)", 48 * self.vocab_size)
+        require_memory(
+            f"A table of {self.vocab_size} tokens (TriggerTask.vocab_size)", 48 * self.vocab_size
+        )
         rng, n = np.random.default_rng(self.table_seed), len(FOLLOWER_PROBABILITIES)
-        order, shifts = rng.permutation(self.vocab_size), 1 + rng.permutation(self.vocab_size - 1)[:n]
+        order, shifts = (
+            rng.permutation(self.vocab_size),
+            1 + rng.permutation(self.vocab_size - 1)[:n],
+        )
         table = np.empty((self.vocab_size, n), dtype=np.int64)
         table[order] = order[(np.arange(self.vocab_size)[:, None] + shifts) % self.vocab_size]
         table.flags.writeable = False
@@ -110,7 +115,9 @@ class TriggerTask:
             tokens[:, t + 1] = following[rows, now, choices[t]]
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         source = np.where(~again, GLOBAL, np.where(is_trigger[rows[:, None], inputs], TRIGGER, 0))
-        answers = np.select([source == GLOBAL, source == TRIGGER], [self.table[inputs, 0], targets], IGNORE)
+        answers = np.select(
+            [source == GLOBAL, source == TRIGGER], [self.table[inputs, 0], targets], IGNORE
+        )
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"source": source})
 
     def show(self, batch: Batch, row: int) -> str:

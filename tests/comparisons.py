@@ -22,5 +22,8 @@ def runs(variant, setting, steps, best=1.0, lr=1e-2, kind="run", first=0):
 
 def cell(variant, setting, steps, best=1.0):
     """Return the rows of a cell's runs, and of two tuning runs at each of three rates."""
-    tuning = [runs(variant, setting, steps[:2], lr=lr, kind="tuning", first=100) for lr in (4e-3, 1e-2, 2.5e-2)]
+    tuning = [
+        runs(variant, setting, steps[:2], lr=lr, kind="tuning", first=100)
+        for lr in (4e-3, 1e-2, 2.5e-2)
+    ]
     return pd.concat([*tuning, runs(variant, setting, steps, best)])

@@ -1,4 +1,5 @@
-"""Set-up of every test: run-time checks of array shapes in its first calls, one thread, the same examples each run.
+"""Set-up of every test: run-time checks of array shapes in its first calls, one thread, the same
+examples each run.
 
 If slow tests run (`-m "slow ..."`), shapes are not checked.
 """
@@ -19,7 +20,9 @@ from tests.shapes import check_again
 
 def _checked_modules() -> list[str]:
     """Return the modules that annotate array shapes. (mypy checks the types of all others.)"""
-    roots = [Path(next(iter(find_spec(name).submodule_search_locations))) for name in ("ihlab", "tasks")]
+    roots = [
+        Path(next(iter(find_spec(name).submodule_search_locations))) for name in ("ihlab", "tasks")
+    ]
     paths = [(path, root.parent) for root in roots for path in sorted(root.rglob("*.py"))]
     return [
         ".".join(path.relative_to(above).with_suffix("").parts)
@@ -35,7 +38,8 @@ settings.register_profile("ihlab", deadline=None, derandomize=True, database=Non
 settings.load_profile("ihlab")
 
 
-# At import: the conftest.py of a folder on pytest's command line imports these packages before pytest is configured.
+# At import: the conftest.py of a folder on pytest's command line imports these packages before
+# pytest is configured.
 _checking = jaxtyping.install_import_hook(_checked_modules(), "tests.shapes.checked")
 
 
@@ -53,10 +57,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 FIRST = ("igsm", "test_kills.py", "test_compiled.py", "test_notebooks.py", "test_site.py")
-"""Parts of the paths of the longest files, which start first, so that none is still running alone at the end.
+"""Parts of the paths of the longest files, which start first, so that none is still running alone
+at the end.
 
-One of pytest's workers gets all iGSM tests: a new clone compiles their kernels for 20 s. Another one then mostly waits
-for the processes that it kills, while the others compute.
+One of pytest's workers gets all iGSM tests: a new clone compiles their kernels for 20 s. Another
+one then mostly waits for the processes that it kills, while the others compute.
 """
 
 
@@ -70,7 +75,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     torch.set_num_threads(1)
     folder = Path(__file__).parent
     names = {item: str(item.path.relative_to(folder)) for item in items}
-    items.sort(key=lambda item: next((i for i, part in enumerate(FIRST) if part in names[item]), len(FIRST)))
+    items.sort(
+        key=lambda item: next(
+            (i for i, part in enumerate(FIRST) if part in names[item]), len(FIRST)
+        )
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +90,9 @@ def shapes():
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers():
-    """Fork the workers of pools from a process that has imported everything: otherwise each takes seconds to start."""
+    """Fork the workers of pools from a process that has imported everything: otherwise each takes
+    seconds to start.
+    """
     from ihlab.sweep import pool
     from tests.forked import CONTEXT
 
@@ -98,7 +109,9 @@ def spawned_workers(monkeypatch):
 
 @pytest.fixture
 def unchecked(monkeypatch):
-    """Turn off the shape checks, as for users: a check would reject a field's type before the class does."""
+    """Turn off the shape checks, as for users: a check would reject a field's type before the class
+    does.
+    """
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
@@ -110,7 +123,9 @@ def small():
 
     return RunConfig(
         task=InductionTask(vocab_size=40, length=12),
-        model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"),
+        model=ModelConfig(
+            n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"
+        ),
         name="small",
         steps=24,
         batch_size=8,
@@ -124,7 +139,9 @@ def small():
 
 @pytest.fixture(scope="session")
 def learner(small):
-    """A run that learns a little: its accuracy passes 20% with seeds 0, 1 and 3, but not with seed 2."""
+    """A run that learns a little: its accuracy passes 20% with seeds 0, 1 and 3, but not with seed
+    2.
+    """
     from tasks import InductionTask
 
     return small.replace(
@@ -138,7 +155,8 @@ def learner(small):
     )
 
 
-# A container lacks the rights that the sandbox needs; the other flags keep Chromium from contacting its servers.
+# A container lacks the rights that the sandbox needs; the other flags keep Chromium from contacting
+# its servers.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 FLAGS += ["--enable-unsafe-swiftshader"]  # surfaces without a GPU
@@ -153,7 +171,9 @@ def browser():
         named = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
         path = next(filter(None, named), playwright.chromium.executable_path)
         if not os.path.exists(path):
-            pytest.skip("no Chromium: `apt-get install chromium` or `playwright install chromium` brings one")
+            pytest.skip(
+                "no Chromium: `apt-get install chromium` or `playwright install chromium` brings one"
+            )
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()

@@ -1,7 +1,8 @@
 """Processes forked from one that has already imported everything, which saves seconds per process.
 
-They behave like any others: they can be killed, they exit with a code, and they have an environment and a working
-folder. Tests of Python's own start (imports, the streams' encoding) need a real new process.
+They behave like any others: they can be killed, they exit with a code, and they have an environment
+and a working folder. Tests of Python's own start (imports, the streams' encoding) need a real new
+process.
 """
 
 import contextlib
@@ -27,9 +28,11 @@ class _Process(ForkServerProcess):
         self.env = dict(os.environ if env is None else env)
 
     def start(self):
-        """Start the server from the repository's root, whatever a test's working folder: it finds its preloads there.
+        """Start the server from the repository's root, whatever a test's working folder: it finds
+        its preloads there.
 
-        The server silently skips modules that it does not find, and every process would then import everything.
+        The server silently skips modules that it does not find, and every process would then import
+        everything.
         """
         with contextlib.chdir(ROOT):
             forkserver.ensure_running()
@@ -46,7 +49,9 @@ class _Context(ForkServerContext):
 
 
 CONTEXT = _Context()
-"""Starts processes like `multiprocessing.get_context("spawn")`, but from a server that starts with the first one."""
+"""Starts processes like `multiprocessing.get_context("spawn")`, but from a server that starts with
+the first one.
+"""
 
 CONTEXT.set_forkserver_preload(["tests.faults.loaded"])
 
@@ -74,7 +79,9 @@ def python(script: str, *arguments: str, cwd: str | Path = ".") -> subprocess.Co
     """Run `python -c script arguments` in a forked process, and return its output and exit code."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        process = CONTEXT.Process(target=_run, args=(script, arguments, os.path.abspath(cwd), str(out), str(err)))
+        process = CONTEXT.Process(
+            target=_run, args=(script, arguments, os.path.abspath(cwd), str(out), str(err))
+        )
         process.start()
         process.join()
         printed = [path.read_text(encoding="utf-8") for path in (out, err)]

@@ -36,7 +36,9 @@ NOT_TESTED = claim(
 )  # fmt: skip
 
 
-def store(root: Path, name: str, scale: str, *claims: dict[str, object], summary: str = "It does.\n") -> None:
+def store(
+    root: Path, name: str, scale: str, *claims: dict[str, object], summary: str = "It does.\n"
+) -> None:
     """Write the folder of a figure with these claims and an empty picture."""
     folder = root / name if scale == "laptop" else root / name / scale
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,8 +63,16 @@ class Made:
 
     def claims(self, data, scale):
         mean = stats.mean(data["x"].tolist())
-        fields = {"source": "here", "sentence": "It is above.", "measure": "x", "seeds": len(data), "declared": "2026"}
-        return [Claim(**fields, estimate=mean, threshold=threshold) for threshold in self.thresholds]
+        fields = {
+            "source": "here",
+            "sentence": "It is above.",
+            "measure": "x",
+            "seeds": len(data),
+            "declared": "2026",
+        }
+        return [
+            Claim(**fields, estimate=mean, threshold=threshold) for threshold in self.thresholds
+        ]
 
     def summary(self, data, scale):
         return self.said

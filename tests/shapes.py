@@ -1,4 +1,6 @@
-"""Run-time checks of array shapes, in the first calls of each test: a check takes as long as the checked call."""
+"""Run-time checks of array shapes, in the first calls of each test: a check takes as long as the
+checked call.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,7 +10,9 @@ import jaxtyping
 from beartype import beartype
 
 MOST = 1000
-"""Number of checks per test: arguments and results of 500 calls, which is an evaluation and a few training steps."""
+"""Number of checks per test: arguments and results of 500 calls, which is an evaluation and a few
+training steps.
+"""
 
 _left = MOST
 

@@ -24,7 +24,9 @@ def test_a_folder_of_the_same_name_goes_before(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_one():
-    with pytest.raises(ConfigError, match=r"There is no kept run 'kv-shift-1'; did you mean 'kv-shift-1-layer'\?"):
+    with pytest.raises(
+        ConfigError, match=r"There is no kept run 'kv-shift-1'; did you mean 'kv-shift-1-layer'\?"
+    ):
         kept.path("kv-shift-1")
 
 

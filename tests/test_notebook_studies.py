@@ -1,4 +1,6 @@
-"""Studies that are notebooks: their verdicts are the stored ones, and their code measures right on small models."""
+"""Studies that are notebooks: their verdicts are the stored ones, and their code measures right on
+small models.
+"""
 
 import json
 import math
@@ -43,12 +45,18 @@ def printed():
 def test_claims_are_the_stored_ones(name, request):
     """Sentences, measures, numbers, intervals, p-values, thresholds and verdicts."""
     claims = request.getfixturevalue(name)["claims"]
-    stored = {"upcycling": "upcycling", "coefficients": "learning_coefficients", "printed": "printed_tables"}[name]
+    stored = {
+        "upcycling": "upcycling",
+        "coefficients": "learning_coefficients",
+        "printed": "printed_tables",
+    }[name]
     wanted = json.loads((ROOT / "notebooks" / "data" / f"{stored}_claims.json").read_text("utf-8"))
     found = [claim.to_dict() for claim in claims]
     for claim, named in zip(found, wanted, strict=True):
         names = {"id", "setting", "statement"}  # by which pages of results would find it
-        assert {k: claim[k] for k in claim.keys() - names} == {k: named[k] for k in named.keys() - names}
+        assert {k: claim[k] for k in claim.keys() - names} == {
+            k: named[k] for k in named.keys() - names
+        }
 
 
 # Upcycling
@@ -64,12 +72,15 @@ def test_upcyclings_verdicts_come_out_both_ways(upcycling):
             altered.loc[altered["arm"] == arm, column] += by
         return [claim.verdict for claim in upcycling["answers"](altered)]
 
-    assert verdicts(loss=("scales", 0.1), rise=("keys and values", -1), early=("keys and values", 0.1)) == [
-        *("holds", "holds", "holds", "undecided", "holds", "holds")
-    ]
+    assert verdicts(
+        loss=("scales", 0.1), rise=("keys and values", -1), early=("keys and values", 0.1)
+    ) == [*("holds", "holds", "holds", "undecided", "holds", "holds")]
     assert verdicts() == ["fails", "fails", "fails", "undecided", "fails", "fails"]
     strong = (
-        data["prefix_matching"].where(data["arm"] == "none").groupby([data["layer"], data["kv_head"]]).transform("max")
+        data["prefix_matching"]
+        .where(data["arm"] == "none")
+        .groupby([data["layer"], data["kv_head"]])
+        .transform("max")
     )
     heads = data.assign(alpha=data["alpha"] + strong.where(data["arm"] == "keys and values"))
     assert upcycling["answers"](heads)[3].verdict == "holds"
@@ -88,7 +99,9 @@ def test_upcyclings_verdicts_come_out_both_ways(upcycling):
     ],
 )
 def test_verdicts_on_coefficients_come_out_either_way(coefficients, miss, of_aim, expected):
-    """Every estimate is `miss` times its aim, which is `of_aim` times the coefficient, but for a little noise."""
+    """Every estimate is `miss` times its aim, which is `of_aim` times the coefficient, but for a
+    little noise.
+    """
     data = coefficients["data"].assign(aim=lambda table: of_aim * table["coefficient"])
     noise = 1 + 0.01 * np.random.default_rng(0).normal(size=len(data))
     answers = coefficients["answers"](data.assign(estimate=miss * data["aim"] * noise))
@@ -99,15 +112,21 @@ def around(minimum, n):
     """Draw points from the box of half width .5 around a minimum, in its free parameters."""
     generator = torch.Generator().manual_seed(0)
     w = torch.tensor(minimum.at, dtype=torch.float64)[:, None].repeat(1, n)
-    w[list(minimum.free)] += torch.rand(len(minimum.free), n, generator=generator, dtype=torch.float64) - 0.5
+    w[list(minimum.free)] += (
+        torch.rand(len(minimum.free), n, generator=generator, dtype=torch.float64) - 0.5
+    )
     return w
 
 
 @pytest.mark.parametrize("name", ["regular", "line", "quartic", "plane", "crossing"])
 def test_every_point_is_a_minimum_whose_volume_scales_with_its_coefficient(coefficients, name):
-    """V(eps) ~ eps^lambda (log 1/eps)^(m - 1): the slope of log V, less that of the logarithm, is lambda."""
+    """V(eps) ~ eps^lambda (log 1/eps)^(m - 1): the slope of log V, less that of the logarithm, is
+    lambda.
+    """
     minimum = coefficients["MINIMA"][name]
-    assert minimum.excess(torch.tensor(minimum.at, dtype=torch.float64)).item() == pytest.approx(0, abs=1e-14)
+    assert minimum.excess(torch.tensor(minimum.at, dtype=torch.float64)).item() == pytest.approx(
+        0, abs=1e-14
+    )
     assert minimum.excess(around(minimum, 10_000)).min() > -1e-15
     k = minimum.excess(around(minimum, 3_000_000)).clamp_min(0).sort().values / minimum.stiffness
     few, many = 300, 3000
@@ -121,23 +140,35 @@ def test_every_point_is_a_minimum_whose_volume_scales_with_its_coefficient(coeff
 def test_the_loss_is_theorem_3_4s(coefficients):
     w = 2 * torch.randn(4, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = coefficients["log_probabilities"](w)
-    torch.testing.assert_close(-found[0], torch.from_numpy(landscape.loss(*w.numpy(), coefficients["N_TOKENS"])))
+    torch.testing.assert_close(
+        -found[0], torch.from_numpy(landscape.loss(*w.numpy(), coefficients["N_TOKENS"]))
+    )
     torch.testing.assert_close(found.exp().sum(dim=0), torch.ones(50, dtype=torch.float64))
 
 
 def test_exact_means_are_the_stored_ones(coefficients):
-    rows = coefficients["data"].query("point == 'regular' and group == 0 and localization == 1 and sharpness == 1000")
+    rows = coefficients["data"].query(
+        "point == 'regular' and group == 0 and localization == 1 and sharpness == 1000"
+    )
     assert coefficients["exact_means"](rows) == pytest.approx(rows["aim"].tolist(), abs=1e-5)
 
 
 def test_devinterp_finds_the_gaussian_mean_at_the_regular_minimum(coefficients):
-    """Euler steps widen each direction of curvature c: E[n K] = sum of 1/2 n c / (n c + g) / (1 - lr (n c + g) / 4)."""
+    """Euler steps widen each direction of curvature c: E[n K] = sum of 1/2 n c / (n c + g) / (1 -
+    lr (n c + g) / 4).
+    """
     pytest.importorskip("devinterp")
     minimum, (step, localization, sharpness) = coefficients["MINIMA"]["regular"], (0.4, 1.0, 1e4)
-    hessian = torch.autograd.functional.hessian(minimum.excess, torch.tensor(minimum.at, dtype=torch.float64))
+    hessian = torch.autograd.functional.hessian(
+        minimum.excess, torch.tensor(minimum.at, dtype=torch.float64)
+    )
     curvature = torch.linalg.eigvalsh(hessian) * sharpness / minimum.stiffness
     total = curvature + localization
     expected = float((curvature / total / (1 - step / sharpness * total / 4)).sum() / 2)
-    found = coefficients["estimates"](step, localization, sharpness, steps=900).query("point == 'regular'")
+    found = coefficients["estimates"](step, localization, sharpness, steps=900).query(
+        "point == 'regular'"
+    )
     assert found["estimate"].mean() == pytest.approx(expected, rel=0.05)
-    assert found["returned"].mean() < found["estimate"].mean()  # its mean includes the burn-in, which starts at K = 0
+    assert (
+        found["returned"].mean() < found["estimate"].mean()
+    )  # its mean includes the burn-in, which starts at K = 0

@@ -1,7 +1,8 @@
-"""Every notebook runs from top to bottom with other parameters than its own, and only stored tables beside it.
+"""Every notebook runs from top to bottom with other parameters than its own, and only stored tables
+beside it.
 
-One runs in a kernel of its own, as a reader's would. The others run in the process of the tests, which spares each the
-seconds that a kernel takes to import everything.
+One runs in a kernel of its own, as a reader's would. The others run in the process of the tests,
+which spares each the seconds that a kernel takes to import everything.
 """
 
 import ast
@@ -25,10 +26,31 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EACH = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 CHANGED = {
-    "00_from_scratch": {"vocabulary": 40, "context": 12, "width": 16, "steps": 40, "batch_size": 16, "seed": 3},
-    "00_quickstart": {"n_heads": 2, "vocab_size": 64, "length": 20, "d_model": 16, "steps": 20, "prompts": 8},
+    "00_from_scratch": {
+        "vocabulary": 40,
+        "context": 12,
+        "width": 16,
+        "steps": 40,
+        "batch_size": 16,
+        "seed": 3,
+    },
+    "00_quickstart": {
+        "n_heads": 2,
+        "vocab_size": 64,
+        "length": 20,
+        "d_model": 16,
+        "steps": 20,
+        "prompts": 8,
+    },
     "01_figure_1": {"scale": "smoke", "seeds": 1, "vocab_size": 72, "steps": 0.5, "jobs": 1},
-    "02_figure_2": {"scale": "smoke", "T": 9, "position": 3, "draws": 20, "lengths": (5, 8), "grid": 7},
+    "02_figure_2": {
+        "scale": "smoke",
+        "T": 9,
+        "position": 3,
+        "draws": 20,
+        "lengths": (5, 8),
+        "grid": 7,
+    },
     "03_figure_8": {"scale": "smoke", "seeds": 1, "d_model": 24, "rows": 8, "jobs": 1},
     "04_figure_9": {"scale": "smoke", "seeds": 1, "rate": 2.0, "steps": 0.5, "jobs": 1},
     "05_locate_induction_heads": {"rows": 64, "seed": 2},
@@ -52,8 +74,14 @@ def read(path):
 
 
 def copy_figures(folder):
-    """Copy the figures of the checkout, without the scales that a user's `ihlab reproduce` writes there."""
-    shutil.copytree(ROOT / "figures", folder, ignore=shutil.ignore_patterns("smoke", "gpu", "paper", "__pycache__"))
+    """Copy the figures of the checkout, without the scales that a user's `ihlab reproduce` writes
+    there.
+    """
+    shutil.copytree(
+        ROOT / "figures",
+        folder,
+        ignore=shutil.ignore_patterns("smoke", "gpu", "paper", "__pycache__"),
+    )
 
 
 def code_cells(notebook):
@@ -82,7 +110,9 @@ def changed(notebook, changes):
 
 
 def run(notebook, show):
-    """Run the code cells in this process and return their names; `show` gets what a cell would display."""
+    """Run the code cells in this process and return their names; `show` gets what a cell would
+    display.
+    """
     names = {"__name__": "__main__"}
     for number, cell in enumerate(code_cells(notebook)):
         source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("%"))
@@ -123,9 +153,15 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
         metadata = {"metadata": {"path": str(folder)}}
         NotebookClient(notebook, timeout=300, kernel_name="python3", resources=metadata).execute()
         outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
-        texts = [output.data["text/plain"] for output in outputs if output.output_type == "display_data"]
+        texts = [
+            output.data["text/plain"] for output in outputs if output.output_type == "display_data"
+        ]
         bars = [text.partition(",")[0].split() for text in texts if text.startswith("quickstart")]
-        done = [("quickstart", "20/20"), ("quickstart-vanilla", "20/20"), ("quickstart-narrow", "500/500")]
+        done = [
+            ("quickstart", "20/20"),
+            ("quickstart-vanilla", "20/20"),
+            ("quickstart-narrow", "500/500"),
+        ]
         assert [(bar[0], bar[-1]) for bar in bars] == done
     else:
         monkeypatch.chdir(folder)
@@ -145,21 +181,31 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
             plt.close("all")
         assert shown
         assert all(shown)
-    written = {place.name for place in tmp_path.iterdir()} | {place.name for place in folder.iterdir()}
+    written = {place.name for place in tmp_path.iterdir()} | {
+        place.name for place in folder.iterdir()
+    }
     assert written <= {"data", "figures", "notebooks", "runs", "scratch", "varied.py"}
 
 
 @EACH
 def test_parameters_come_first_and_every_one_is_used(path):
     notebook = read(path)
-    first, *later = [cell for cell in code_cells(notebook) if cell not in tagged(notebook, "install")]
+    first, *later = [
+        cell for cell in code_cells(notebook) if cell not in tagged(notebook, "install")
+    ]
     assert first.metadata.get("tags") == ["parameters"]
     assert all(isinstance(statement, ast.Assign) for statement in parameters(notebook).body)
     names = {statement.targets[0].id for statement in parameters(notebook).body}
-    lines = [line for cell in later for line in cell.source.splitlines() if not line.startswith("%")]
+    lines = [
+        line for cell in later for line in cell.source.splitlines() if not line.startswith("%")
+    ]
     trees = list(ast.walk(ast.parse("\n".join(lines))))
-    loaded = {node.id for node in trees if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    written = {node.id for node in trees if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    loaded = {
+        node.id for node in trees if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    written = {
+        node.id for node in trees if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     assert names <= loaded
     assert not names & written
     assert not any("set_num_threads" in line for line in lines)  # how many is the reader's choice
@@ -169,7 +215,9 @@ def test_parameters_come_first_and_every_one_is_used(path):
 def test_notebook_is_committed_executed_and_without_errors(path):
     code = code_cells(read(path))
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    assert not [output for cell in code for output in cell.outputs if output.output_type in ("error",)]
+    assert not [
+        output for cell in code for output in cell.outputs if output.output_type in ("error",)
+    ]
     text = path.read_text(encoding="utf-8")
     assert "site-packages" not in text  # a warning with somebody's path in it
     assert "/home/" not in text
@@ -198,7 +246,9 @@ def test_the_lab_from_scratch_has_at_most_150_lines_without_ihlab():
     ours = cells.index(install)  # the last section begins with it
     plain = "\n".join(cell.source for cell in cells[:ours])
     assert len(plain.splitlines()) <= 150
-    imported = {node.module for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.ImportFrom)}
+    imported = {
+        node.module for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.ImportFrom)
+    }
     names = [node.names for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.Import)]
     modules = imported | {alias.name for aliases in names for alias in aliases}
     assert {module.partition(".")[0] for module in modules} == {"matplotlib", "numpy", "torch"}
@@ -209,7 +259,14 @@ def test_the_lab_from_scratch_has_at_most_150_lines_without_ihlab():
 
 # What a reader sees who has not installed anything
 
-OPENED = ("00_from_scratch", "00_quickstart", "01_figure_1", "02_figure_2", "03_figure_8", "04_figure_9")
+OPENED = (
+    "00_from_scratch",
+    "00_quickstart",
+    "01_figure_1",
+    "02_figure_2",
+    "03_figure_8",
+    "04_figure_9",
+)
 OPENED += ("05_locate_induction_heads", "13_attribution")
 ADDRESS = "https://github.com/lab/heads"
 
@@ -247,12 +304,19 @@ def test_an_address_makes_a_link_and_code_that_installs(tmp_path, monkeypatch):
 
 
 def test_colab_opens_github_only():
-    with pytest.raises(ValueError, match=r"Repository is https://example\.org/x, but must begin with https://github"):
+    with pytest.raises(
+        ValueError,
+        match=r"Repository is https://example\.org/x, but must begin with https://github",
+    ):
         opening.sources("13_attribution.ipynb", "https://example.org/x")
 
 
-@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem != "14_proofs"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.stem != "14_proofs"], ids=lambda path: path.stem
+)
 def test_every_picture_to_explore_has_a_still(path):
     for cell in code_cells(read(path)):
         for output in cell.outputs:
-            assert (stills.PLOTLY in output.get("data", {})) <= (stills.STILL in output.get("data", {}))
+            assert (stills.PLOTLY in output.get("data", {})) <= (
+                stills.STILL in output.get("data", {})
+            )

@@ -56,7 +56,9 @@ def ihlab(folder, *args, **more):
 
 def started(script, *args, cwd):
     """Python itself, from its start."""
-    return subprocess.run([sys.executable, "-c", script, *args], cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", script, *args], cwd=cwd, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +70,14 @@ def trained(folder):
 
 def test_a_task_of_ones_own_is_sampled_and_trained_by_module_and_class(folder, trained):
     assert len(ihlab(folder, "sample", "mine:CopyTask").split()) == 8
-    assert "copied-" in ihlab(folder, "view", "copied", "--task", "mine:CopyTask", "--checkpoints", "2")
-    assert json.loads((trained / "config.json").read_text())["task"] == {"kind": "copy", "vocab_size": 16, "length": 8}
+    assert "copied-" in ihlab(
+        folder, "view", "copied", "--task", "mine:CopyTask", "--checkpoints", "2"
+    )
+    assert json.loads((trained / "config.json").read_text())["task"] == {
+        "kind": "copy",
+        "vocab_size": 16,
+        "length": 8,
+    }
 
 
 def test_its_run_opens_without_the_class_but_for_rows(folder, trained):
@@ -79,7 +87,9 @@ def test_its_run_opens_without_the_class_but_for_rows(folder, trained):
     assert len(run.metrics) == 2
     assert run.model().cfg.d_vocab == 16
     assert to_dict(run.config) == json.loads((trained / "config.json").read_text())
-    with pytest.raises(ConfigError, match="task 'copy' is not registered: import its class and call ihlab"):
+    with pytest.raises(
+        ConfigError, match="task 'copy' is not registered: import its class and call ihlab"
+    ):
         run.config.task.batch(1, np.random.default_rng(0))
     assert "copied" in ihlab(folder, "runs")
     for command in ("heads", "view"):
@@ -116,7 +126,9 @@ def test_what_cannot_be_imported_or_is_no_task_says_so(folder, name, sentence, m
 
 
 def test_a_sweep_imports_nothing_that_its_file_names(folder):
-    (folder / "grid.toml").write_text('seeds = 2\n[task]\nkind = "mine:CopyTask"\n[model]\nd_vocab = 16\n')
+    (folder / "grid.toml").write_text(
+        'seeds = 2\n[task]\nkind = "mine:CopyTask"\n[model]\nd_vocab = 16\n'
+    )
     assert "There is no task 'mine:CopyTask'" in ihlab(folder, "sweep", "grid.toml", fails=True)
 
 
@@ -124,7 +136,13 @@ def test_a_sweep_imports_nothing_that_its_file_names(folder):
 def test_a_module_or_folder_called_tasks_is_named(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("")
-    stderr = subprocess.run([sys.executable, "-c", "import ihlab"], cwd=tmp_path, capture_output=True, text=True).stderr  # noqa: PLW1510
+    stderr = subprocess.run(
+        [sys.executable, "-c", "import ihlab"],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    ).stderr
     assert (
         f"{tmp_path / name.partition('/')[0]} hides the package 'tasks' that ihlab comes with"
         in stderr.splitlines()[-1]
@@ -144,7 +162,12 @@ def _as_before():
 
 
 def made(name="Mine", **altered):
-    parts = {"kind": "mine", "batch": lambda *_: None, "show": lambda *_: None, "__annotations__": {"vocab_size": int}}
+    parts = {
+        "kind": "mine",
+        "batch": lambda *_: None,
+        "show": lambda *_: None,
+        "__annotations__": {"vocab_size": int},
+    }
     parts |= {"vocab_size": 8, "length": 8} | altered
     return config(type(name, (), {key: value for key, value in parts.items() if value is not None}))
 
@@ -162,7 +185,10 @@ def test_what_is_registered_is_known_and_may_be_again():
         (lambda: object, "object.kind is None, but must be a string"),
         (lambda: made(batch=None), "Mine is not a task: it has no batch"),
         (lambda: made(length=None, show=None), "Mine is not a task: it has no length, show"),
-        (lambda: made(kind="induction"), "There is a task 'induction' already, InductionTask: Mine needs another kind"),
+        (
+            lambda: made(kind="induction"),
+            "There is a task 'induction' already, InductionTask: Mine needs another kind",
+        ),
         (lambda: type("Plain", (), {"kind": "plain"}), "Plain is not a dataclass"),
     ],
 )
@@ -179,17 +205,25 @@ def test_an_unregistered_task_is_refused_before_training(tmp_path):
 
 
 def test_experiments_are_checked_likewise():
-    with pytest.raises(ConfigError, match="Half is not an experiment: it has no claims, draw, summary"):
+    with pytest.raises(
+        ConfigError, match="Half is not an experiment: it has no claims, draw, summary"
+    ):
         register_experiment(type("Half", (), {"name": "half", "runs": id, "gather": id}))
     whole = dict.fromkeys(("runs", "gather", "claims", "draw", "summary"), id)
     register_experiment(type("Mine", (), {"name": "mine", **whole}))
     assert "mine" in EXPERIMENTS
-    with pytest.raises(ConfigError, match=r"There is an experiment 'mine' already, .*Mine: .*Other needs another"):
+    with pytest.raises(
+        ConfigError, match=r"There is an experiment 'mine' already, .*Mine: .*Other needs another"
+    ):
         register_experiment(type("Other", (), {"name": "mine", **whole}))
 
 
 def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch, tmp_path):
-    good, twin, taken = made("Good", kind="good"), made("Twin", kind="good"), made("Taken", kind="induction")
+    good, twin, taken = (
+        made("Good", kind="good"),
+        made("Twin", kind="good"),
+        made("Taken", kind="induction"),
+    )
     module = SimpleNamespace(good=good, twin=twin, taken=taken)
     monkeypatch.setitem(sys.modules, "plug_ins", module)
     names = {
@@ -230,7 +264,9 @@ def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch, tmp_path)
 def test_a_plug_in_that_raises_anything_is_named_in_one_line(monkeypatch, tmp_path, raised):
     (tmp_path / "raises.py").write_text(f"import asyncio, pytest\nraise {raised}")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(tasks.registry, "entry_points", lambda group: [EntryPoint("a", "raises:X", group)])
+    monkeypatch.setattr(
+        tasks.registry, "entry_points", lambda group: [EntryPoint("a", "raises:X", group)]
+    )
     with pytest.warns(UserWarning, match=r"The plug-in a \(raises:X\) is left out: ") as warned:
         load_plugins("ihlab.tasks", register_task)
     said = str(warned[0].message)
@@ -238,12 +274,20 @@ def test_a_plug_in_that_raises_anything_is_named_in_one_line(monkeypatch, tmp_pa
     assert len(said) < 1000
 
 
-@pytest.mark.parametrize("turned", ["warnings.simplefilter('error'); 1 / 0", "warnings.warn('late')"])
-def test_a_plug_in_is_left_out_in_a_sentence_where_warnings_are_errors(monkeypatch, tmp_path, capsys, turned):
-    """The filters are the user's own (errors, in these tests), or those that the plug-in sets before it fails."""
+@pytest.mark.parametrize(
+    "turned", ["warnings.simplefilter('error'); 1 / 0", "warnings.warn('late')"]
+)
+def test_a_plug_in_is_left_out_in_a_sentence_where_warnings_are_errors(
+    monkeypatch, tmp_path, capsys, turned
+):
+    """The filters are the user's own (errors, in these tests), or those that the plug-in sets
+    before it fails.
+    """
     (tmp_path / "turns.py").write_text(f"import warnings; {turned}")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(tasks.registry, "entry_points", lambda group: [EntryPoint("a", "turns:X", group)])
+    monkeypatch.setattr(
+        tasks.registry, "entry_points", lambda group: [EntryPoint("a", "turns:X", group)]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "mine")
@@ -256,14 +300,17 @@ def test_a_plug_in_is_left_out_in_a_sentence_where_warnings_are_errors(monkeypat
 def test_ctrl_c_while_a_plug_in_loads_stops(monkeypatch, tmp_path):
     (tmp_path / "waits.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(tasks.registry, "entry_points", lambda group: [EntryPoint("a", "waits:X", group)])
+    monkeypatch.setattr(
+        tasks.registry, "entry_points", lambda group: [EntryPoint("a", "waits:X", group)]
+    )
     with pytest.raises(KeyboardInterrupt):
         load_plugins("ihlab.tasks", register_task)
 
 
 def test_an_unknown_kind_without_sizes_is_as_large_as_its_model():
     config_ = RunConfig(
-        task=InductionTask(), model=ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=8000, n_ctx=512)
+        task=InductionTask(),
+        model=ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=8000, n_ctx=512),
     )
     stored = to_dict(config_)
     stored["task"] = {"kind": "elsewhere", "rule": 3, "depth": 2}

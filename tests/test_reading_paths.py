@@ -1,4 +1,6 @@
-"""The reading paths of the layout guide: each job runs the functions of its path, in the order of the page."""
+"""The reading paths of the layout guide: each job runs the functions of its path, in the order of
+the page.
+"""
 
 import re
 import sys
@@ -23,7 +25,9 @@ ROOT = Path(__file__).parents[1]
 TASK = InductionTask(vocab_size=32, length=16)
 MODEL = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=32, n_ctx=16, attention="kv_shift")
 STEPS = re.compile(r"^\| `(\S+\.py)` \| `(\S+)` \|", re.MULTILINE)
-SECTIONS = re.findall(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", (ROOT / "docs/guides/layout.md").read_text(), re.M | re.S)
+SECTIONS = re.findall(
+    r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", (ROOT / "docs/guides/layout.md").read_text(), re.M | re.S
+)
 PATHS = {title: STEPS.findall(section) for title, section in SECTIONS}
 
 
@@ -38,7 +42,9 @@ def train_two_steps(folder: Path) -> None:
 
 
 def score_heads(folder: Path) -> None:
-    locate_induction_heads(Transformer(MODEL), batch=TASK.batch(4, np.random.default_rng(0)), rows=2)
+    locate_induction_heads(
+        Transformer(MODEL), batch=TASK.batch(4, np.random.default_rng(0)), rows=2
+    )
 
 
 def publish(folder: Path) -> None:
@@ -49,11 +55,21 @@ def publish(folder: Path) -> None:
         cells=cells(attention=["kv_shift"]),
         config=lambda cell: None,
         measure=lambda run: {},
-        asks=[Ask("learns", "It learns.", mean_over_seeds("accuracy", {"attention": "kv_shift"}), above=0.5)],
+        asks=[
+            Ask(
+                "learns",
+                "It learns.",
+                mean_over_seeds("accuracy", {"attention": "kv_shift"}),
+                above=0.5,
+            )
+        ],
         summary_columns=["accuracy"],
         view=dots("attention", "accuracy", xlabel="accuracy"),
     )
-    for accuracy in ([0.7, 0.8, 0.9], [0.1, 0.2, 0.3]):  # the second table replaces the first one's verdict
+    for accuracy in (
+        [0.7, 0.8, 0.9],
+        [0.1, 0.2, 0.3],
+    ):  # the second table replaces the first one's verdict
         data = pd.DataFrame({"attention": "kv_shift", "seed": range(3), "accuracy": accuracy})
         Folder(folder / study.name).publish(study, data)
 
@@ -66,7 +82,9 @@ JOBS = (attend_and_differentiate, train_two_steps, score_heads, publish, score_a
 
 
 def functions_run(job, folder: Path) -> list[tuple[str, str]]:
-    """Return the file and name of every Python function of the repository, in the order of their first calls."""
+    """Return the file and name of every Python function of the repository, in the order of their
+    first calls.
+    """
     calls: dict[tuple[str, str], None] = {}
 
     def note(frame, event, argument):
@@ -87,4 +105,8 @@ def functions_run(job, folder: Path) -> list[tuple[str, str]]:
 def test_the_functions_of_a_path_run_in_its_order(title, job, tmp_path):
     TASK.batch(1, np.random.default_rng(0))  # compiles its kernel outside the trace
     assert len({file for file, _ in PATHS[title]}) <= 6
-    assert [call for call in functions_run(job, tmp_path) if call in PATHS[title]] == PATHS[title] != []
+    assert (
+        [call for call in functions_run(job, tmp_path) if call in PATHS[title]]
+        == PATHS[title]
+        != []
+    )

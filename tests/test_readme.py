@@ -1,4 +1,6 @@
-"""The examples of the README and of the guides run as printed, each page's in order, in an empty folder."""
+"""The examples of the README and of the guides run as printed, each page's in order, in an empty
+folder.
+"""
 
 import re
 import shlex
@@ -30,7 +32,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def commands(page: Path) -> list[list[str]]:
     """The arguments of every `ihlab` command of a page."""
-    lines = [line for block in blocks(page, "sh") for line in block.replace("\\\n", "").splitlines()]
+    lines = [
+        line for block in blocks(page, "sh") for line in block.replace("\\\n", "").splitlines()
+    ]
     split = [shlex.split(line, comments=True) for line in lines]
     return [words[1:] for words in split if words and words[0] == "ihlab"]
 
@@ -39,9 +43,9 @@ def agrees(printed: str, shown: str) -> bool:
     """Return whether two outputs have the same words, and the same numbers within .05."""
     numbers = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
     close = [[float(n) for n in numbers.findall(text)] for text in (printed, shown)]
-    return numbers.sub("#", printed).split() == numbers.sub("#", shown).split() and close[0] == pytest.approx(
-        close[1], abs=0.05
-    )
+    return numbers.sub("#", printed).split() == numbers.sub("#", shown).split() and close[
+        0
+    ] == pytest.approx(close[1], abs=0.05)
 
 
 def pages_with(of) -> list:
@@ -55,7 +59,9 @@ def empty(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("empty")
-@pytest.mark.parametrize("page", pages_with(lambda page: blocks(page, "python") and page.stem != "sweep"))
+@pytest.mark.parametrize(
+    "page", pages_with(lambda page: blocks(page, "python") and page.stem != "sweep")
+)
 def test_python_examples(page, capsys, monkeypatch):
     names: dict[str, object] = {}
     wandb, board = MagicMock(), MagicMock()
@@ -79,7 +85,10 @@ def test_python_examples(page, capsys, monkeypatch):
         logged = wandb.init.return_value.__enter__.return_value.log.call_args_list
         assert [call.kwargs["step"] for call in logged] == steps
         added = board.SummaryWriter.return_value.__enter__.return_value.add_scalar.call_args_list
-        assert find_spec("tensorboard") or [call.args[2] for call in added if call.args[0] == "accuracy"] == steps
+        assert (
+            find_spec("tensorboard")
+            or [call.args[2] for call in added if call.args[0] == "accuracy"] == steps
+        )
 
 
 TRAINED: dict[str, Path] = {}

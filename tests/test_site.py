@@ -21,9 +21,20 @@ ROOT = Path(__file__).parents[1]
 def site(tmp_path_factory):
     """The folder of the site."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(folder),
+    ]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr  # as `make docs`: a broken link fails
     return folder
 
@@ -31,7 +42,11 @@ def site(tmp_path_factory):
 def test_every_page_has_its_own_title(site):
     pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
     titles = [re.search(r"<title>(.*?)</title>", page.read_text("utf-8"))[1] for page in pages]
-    assert not {(title, str(page)) for page, title in zip(pages, titles, strict=True) if titles.count(title) > 1}
+    assert not {
+        (title, str(page))
+        for page, title in zip(pages, titles, strict=True)
+        if titles.count(title) > 1
+    }
     assert not [title for title in titles if title.startswith("Index")]
 
 
@@ -55,7 +70,10 @@ def opened(browser, site):
         contexts.append(browser.new_context(viewport={"width": 880, "height": 900}, **options))
         page = contexts[-1].new_page()
         page.set_default_timeout(60_000)
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: complaints.append(message.text) if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
         page.goto((site / uri).as_uri())
@@ -76,14 +94,22 @@ def test_hover_tells_the_seed_of_a_point_and_its_value_in_the_table(opened, uri)
     picture.scroll_into_view_if_needed()
     page.mouse.move(*picture.evaluate(POINT))
     text = picture.locator(".hoverlayer .hovertext").first.text_content()
-    pattern = r"(.+)seed (\d+), learning rate 0.004training step (\d+)accuracy at the first repeat (.+)"
+    pattern = (
+        r"(.+)seed (\d+), learning rate 0.004training step (\d+)accuracy at the first repeat (.+)"
+    )
     curve, seed, step, accuracy = re.fullmatch(pattern, text).groups()
-    rows = pd.read_csv(ROOT / "figures/figure1/figure1a/curves.csv").set_index(["curve", "seed", "step"])
-    assert float(accuracy) == pytest.approx(rows["accuracy_first"][curve, int(seed), int(step)], rel=1e-3)
+    rows = pd.read_csv(ROOT / "figures/figure1/figure1a/curves.csv").set_index(
+        ["curve", "seed", "step"]
+    )
+    assert float(accuracy) == pytest.approx(
+        rows["accuracy_first"][curve, int(seed), int(step)], rel=1e-3
+    )
 
 
 def test_every_picture_to_explore_is_drawn_and_fits_its_page(opened, site):
-    pages = sorted(page for page in site.glob("*/**/*.html") if 'class="explore"' in page.read_text("utf-8"))
+    pages = sorted(
+        page for page in site.glob("*/**/*.html") if 'class="explore"' in page.read_text("utf-8")
+    )
     names = [page.parent.name if page.name == "index.html" else page.name[:2] for page in pages]
     assert names == [*EXPLORED, "01", "02", "03", "04", "05", "07", "13", "14"]
     page = opened(FIGURE_1A)
@@ -93,7 +119,10 @@ def test_every_picture_to_explore_is_drawn_and_fits_its_page(opened, site):
         assert page.evaluate("document.documentElement.scrollWidth") <= 880, path
 
 
-STILLS = {FIGURE_1A: "img[src$='figure1a.svg']", "notebooks/13_attribution.html": "img:has(+ .explore)"}
+STILLS = {
+    FIGURE_1A: "img[src$='figure1a.svg']",
+    "notebooks/13_attribution.html": "img:has(+ .explore)",
+}
 
 
 @pytest.mark.parametrize("uri", STILLS)

@@ -30,13 +30,17 @@ def test_every_block_of_code_has_its_output():
 def printed_by(code: str, language: str, capfd: pytest.CaptureFixture[str]) -> str:
     """What a block prints, the errors of its commands included."""
     if language == "python":
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
         return done.stdout + done.stderr
     printed = ""
     for line in code.replace("\\\n", "").splitlines():
         program, *arguments = shlex.split(line)
         if program == "python":
-            done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [sys.executable, *arguments], capture_output=True, text=True, check=False
+            )
             printed += done.stdout + done.stderr
             continue
         assert program == "ihlab"
@@ -56,7 +60,9 @@ def words(text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SECTIONS)
 def test_blocks_print_what_the_page_shows(name, tmp_path, monkeypatch, capfd):
-    """Each shown line is printed, in this order; numbers of trained models differ between machines by at most .05."""
+    """Each shown line is printed, in this order; numbers of trained models differ between machines
+    by at most .05.
+    """
     monkeypatch.chdir(tmp_path)
     if name == "Certify":  # it opens the run that the section before it trains
         train = PAIR.search(SECTIONS["Train"])
@@ -67,4 +73,6 @@ def test_blocks_print_what_the_page_shows(name, tmp_path, monkeypatch, capfd):
             line = next((line for line in lines if words(line) == words(shown)), None)
             assert line is not None, f"{shown!r} is not printed, or not in this place"
             expected = [float(number) for number in NUMBER.findall(shown)]
-            assert [float(number) for number in NUMBER.findall(line)] == pytest.approx(expected, rel=0.1, abs=0.05)
+            assert [float(number) for number in NUMBER.findall(line)] == pytest.approx(
+                expected, rel=0.1, abs=0.05
+            )

@@ -28,7 +28,15 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 
 SHOWN = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SKILL.md", "AGENTS.md", "CITATION.cff", "LICENSE"),
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SKILL.md",
+        "AGENTS.md",
+        "CITATION.cff",
+        "LICENSE",
+    ),
     "benchmarks/results.md",
     "benchmarks/*.svg",
     *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js"),
@@ -38,7 +46,8 @@ SHOWN = (
 """Files of the checkout that the site shows as they are."""
 
 MATH = re.compile(
-    r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$]+?)\$|\\\[(?P<tex_block>.+?)\\\]|\\\((?P<tex>.+?)\\\)", re.S
+    r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$]+?)\$|\\\[(?P<tex_block>.+?)\\\]|\\\((?P<tex>.+?)\\\)",
+    re.S,
 )
 
 GALLERY = {
@@ -81,7 +90,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     links = re.findall(r"\(([\w/]+/README\.md)\)(?:<br>)?$", overview, flags=re.M)
     figures = [f"figures/{link}" for link in dict.fromkeys(links)]
     reference = [
-        {package: [_page_of(package), *({module: _page_of(f"{package}.{module}")} for module in modules(package))]}
+        {
+            package: [
+                _page_of(package),
+                *({module: _page_of(f"{package}.{module}")} for module in modules(package)),
+            ]
+        }
         for package in packages()
     ]
     issues = [
@@ -93,7 +107,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         for pages in section.values():
             for page in pages if isinstance(pages, list) else []:
                 if isinstance(page, dict):
-                    page.update({name: filled.get(content, content) for name, content in page.items()})
+                    page.update(
+                        {name: filled.get(content, content) for name, content in page.items()}
+                    )
     return config
 
 
@@ -105,12 +121,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         "docs/cli.md": command_line(),
         **{_page_of(package): overview(package) for package in packages()},
-        **{_page_of(name): _module(name) for p in packages() for name in (f"{p}.{m}" for m in modules(p))},
+        **{
+            _page_of(name): _module(name)
+            for p in packages()
+            for name in (f"{p}.{m}" for m in modules(p))
+        },
     }
     themes = [file for file in files if file.src_dir != config.docs_dir]
     generated = [File.generated(config, uri, content=content) for uri, content in made.items()]
     library = Path(plotly.__file__).parent / "package_data/plotly.min.js"
-    return Files([*themes, *ours, *generated, File.generated(config, LIBRARY, abs_src_path=str(library))])
+    return Files(
+        [*themes, *ours, *generated, File.generated(config, LIBRARY, abs_src_path=str(library))]
+    )
 
 
 def _file(name: Path, source: Path, config: MkDocsConfig) -> File:
@@ -122,7 +144,11 @@ def _file(name: Path, source: Path, config: MkDocsConfig) -> File:
 
 def packages() -> list[str]:
     """Return the packages that have a page: all but the command line and compiled kernels."""
-    found = [path.parent for top in ("ihlab", "tasks") for path in sorted((ROOT / top).glob("**/__init__.py"))]
+    found = [
+        path.parent
+        for top in ("ihlab", "tasks")
+        for path in sorted((ROOT / top).glob("**/__init__.py"))
+    ]
     names = [".".join(path.relative_to(ROOT).parts) for path in found]
     return [name for name in names if name != "ihlab.cli" and not name.endswith("kernels")]
 
@@ -144,9 +170,15 @@ def _module(name: str) -> str:
 
 def overview(package: str) -> str:
     """Return the page of a package: what its docstring says, then its modules with the first line of theirs."""
-    parts = [f"# {package}", f"::: {package}\n    options: {{show_root_heading: false, members: false}}"]
+    parts = [
+        f"# {package}",
+        f"::: {package}\n    options: {{show_root_heading: false, members: false}}",
+    ]
     if package == "ihlab":
-        parts += ["What `import ihlab` gives:", "\n".join(f"- [`{name}`][{home}]" for name, home in public().items())]
+        parts += [
+            "What `import ihlab` gives:",
+            "\n".join(f"- [`{name}`][{home}]" for name, home in public().items()),
+        ]
     lines = []
     for module in modules(package):
         source = (ROOT / package.replace(".", "/") / f"{module}.py").read_text(encoding="utf-8")
@@ -162,7 +194,8 @@ def public() -> dict[str, str]:
 
     homes = {name: ihlab._HOME[name] for name in ihlab.__all__}
     return {
-        name: f"{getattr(tasks, name).__module__ if home == 'tasks' else home}.{name}" for name, home in homes.items()
+        name: f"{getattr(tasks, name).__module__ if home == 'tasks' else home}.{name}"
+        for name, home in homes.items()
     }
 
 
@@ -176,7 +209,9 @@ def command_line() -> str:
         f"```text\n{_help('')}\n```",
     ]
     for command in (name for examples in GROUPS.values() for name in examples):
-        shown = "sample igsm" if command == "sample" else command  # without a task it has few options
+        shown = (
+            "sample igsm" if command == "sample" else command
+        )  # without a task it has few options
         parts += [f"## ihlab {shown}", f"```text\n{_help(shown)}\n```"]
     return "\n\n".join(parts) + "\n"
 
@@ -189,7 +224,9 @@ def _help(command: str) -> str:
     with redirect_stdout(printed), suppress(SystemExit):
         main([*command.split(), "--help"])
     lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
-    return "\n".join("\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines)
+    return "\n".join(
+        "\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines
+    )
 
 
 def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
@@ -222,7 +259,9 @@ def _link(uri: str, files: Files) -> str:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a figure's table with a title, and the home page with a gallery of figures, each with its question."""
     if page.file.src_uri.endswith("/summary.md"):
-        figure = Path(page.file.abs_src_path).with_name("README.md").read_text("utf-8").splitlines()[0]
+        figure = (
+            Path(page.file.abs_src_path).with_name("README.md").read_text("utf-8").splitlines()[0]
+        )
         return f"{figure.replace('# ', '# Table: ', 1)}\n\n[The figure](README.md)\n\n{markdown}"
     if page.file.src_uri != "README.md":
         return markdown
@@ -231,7 +270,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         for name, question in GALLERY.items()
     ]
     start, then, end = markdown.partition("## Where to go on")
-    gallery = ["## Figures", '<div class="gallery" markdown>', *cards, "</div>", "[All figures](figures/README.md)"]
+    gallery = [
+        "## Figures",
+        '<div class="gallery" markdown>',
+        *cards,
+        "</div>",
+        "[All figures](figures/README.md)",
+    ]
     return "\n\n".join([start, *gallery, then + end])
 
 
@@ -239,11 +284,17 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Return a page with pictures to explore and MathML, which browsers draw, without what it loads from elsewhere."""
     notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
     home = page.file.src_uri == "README.md"
-    name = EXPLORED[0] if home else page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
+    name = (
+        EXPLORED[0]
+        if home
+        else page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
+    )
     if not (notebook or folded or name in EXPLORED or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")
-    stills = _in_notebook(soup, page) if notebook else _of_figure(soup, name) if name in EXPLORED else []
+    stills = (
+        _in_notebook(soup, page) if notebook else _of_figure(soup, name) if name in EXPLORED else []
+    )
     for still, figure in stills:
         script = soup.new_tag("script", attrs={"type": "application/json", "class": "explore"})
         script.string = figure.replace("</", "<\\/")
@@ -294,7 +345,9 @@ def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:
 def _fold(soup: BeautifulSoup) -> None:
     """Put each section below its heading into an element that a click opens, as a search or a link to it does."""
     for heading in soup.find_all("h2"):
-        body = list(takewhile(lambda part: getattr(part, "name", None) != "h2", heading.next_siblings))
+        body = list(
+            takewhile(lambda part: getattr(part, "name", None) != "h2", heading.next_siblings)
+        )
         heading.wrap(soup.new_tag("summary")).wrap(soup.new_tag("details")).extend(body)
 
 
@@ -303,7 +356,8 @@ def _texts(soup: BeautifulSoup, selector: str) -> Iterator[Any]:
     for element in soup.select(selector):
         for text in element.find_all(string=True):
             if not any(
-                isinstance(above, Tag) and above.name in ("code", "pre", "script", "style") for above in text.parents
+                isinstance(above, Tag) and above.name in ("code", "pre", "script", "style")
+                for above in text.parents
             ):
                 yield text
 
@@ -314,7 +368,11 @@ def _mathml(text: str) -> str:
     for found in MATH.finditer(text):
         block = found["block"] or found["tex_block"]
         parts += [_escaped(text[done : found.start()])]
-        parts += [convert(block or found["inline"] or found["tex"], display="block" if block else "inline")]
+        parts += [
+            convert(
+                block or found["inline"] or found["tex"], display="block" if block else "inline"
+            )
+        ]
         done = found.end()
     return "".join([*parts, _escaped(text[done:])])
 
@@ -328,7 +386,9 @@ def _resolved(href: str, page: Page, files: Files) -> str:
     path, mark, anchor = href.partition("#")
     if not path or re.match(r"[a-z]+:", path):
         return href
-    target = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), path)))
+    target = files.get_file_from_path(
+        posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), path))
+    )
     if target is None:
         log.warning("%s links to %s, which is not in the site.", page.file.src_uri, path)
         return href

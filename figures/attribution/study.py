@@ -1,19 +1,26 @@
-"""Do attribution methods see the heads of an induction circuit? They are compared with exact patching while it forms.
+"""Do attribution methods see the heads of an induction circuit? They are compared with exact
+patching while it forms.
 
-Most methods estimate from gradients which heads matter. In these models every head can be patched exactly, so the
-estimates can be checked. Known: a saturated softmax hides what its keys read (AtP*, arXiv 2403.00745).
+Most methods estimate from gradients which heads matter. In these models every head can be patched
+exactly, so the estimates can be checked. Known: a saturated softmax hides what its keys read (AtP*,
+arXiv 2403.00745).
 
-At each checkpoint two earlier tokens change places, which changes the answer (`prompt_pair(corrupt="key")`). The effect
-of a head is how far patching its output from the clean into the corrupted prompt restores the logit difference.
+At each checkpoint two earlier tokens change places, which changes the answer
+(`prompt_pair(corrupt="key")`). The effect of a head is how far patching its output from the clean
+into the corrupted prompt restores the logit difference.
 
-- A *true* head has an exact effect of at least a tenth of the swing (clean minus corrupted), at the last checkpoint.
-- A two-layer model's *previous-token head* is layer 0's true head with the largest exact effect at that checkpoint.
-- The circuit *has formed* once the exact effect of this head is at least a tenth of the swing at the last checkpoint.
-- *Saturation* is the largest attention weight at the query position of the answer, mean over prompts and over the true
-  heads of the last layer.
+- A *true* head has an exact effect of at least a tenth of the swing (clean minus corrupted), at the
+  last checkpoint.
+- A two-layer model's *previous-token head* is layer 0's true head with the largest exact effect at
+  that checkpoint.
+- The circuit *has formed* once the exact effect of this head is at least a tenth of the swing at
+  the last checkpoint.
+- *Saturation* is the largest attention weight at the query position of the answer, mean over
+  prompts and over the true heads of the last layer.
 
-The questions, thresholds and scores were fixed before any effect of these runs was measured. A pilot on another model
-had shown what to ask. In it, freezing the norms improved the estimates in part, so saturation is not the only cause.
+The questions, thresholds and scores were fixed before any effect of these runs was measured. A
+pilot on another model had shown what to ask. In it, freezing the norms improved the estimates in
+part, so saturation is not the only cause.
 """
 
 from collections.abc import Callable
@@ -78,12 +85,15 @@ def config(cell: Cell) -> RunConfig:
 def by_checkpoint(run: Run) -> pd.DataFrame:
     """Return a row for each checkpoint and method. Only `Transformer`s without clamps are measured.
 
-    - step, accuracy, swing; saturation: see the module's docstring (NaN if no head of the last layer is true);
+    - step, accuracy, swing; saturation: see the module's docstring (NaN if no head of the last
+      layer is true);
     - rho: Spearman's rank correlation of the sizes of estimated and exact effects of all heads;
-    - recall: with n heads that are true at this checkpoint, the fraction of them among the n largest estimates;
-      recall_last: the same, counting only true heads of the last layer (NaN without any);
-    - prev_exact, prev_estimate: exact and estimated effect of the previous-token head; prev_below: whether the size of
-      the estimate is below that of every true head of the last layer. NaN for one layer.
+    - recall: with n heads that are true at this checkpoint, the fraction of them among the n
+      largest estimates; recall_last: the same, counting only true heads of the last layer (NaN
+      without any);
+    - prev_exact, prev_estimate: exact and estimated effect of the previous-token head; prev_below:
+      whether the size of the estimate is below that of every true head of the last layer. NaN for
+      one layer.
     """
     steps, rows = run.checkpoints, []
     tables = {step: effects(run, step) for step in steps}
@@ -104,7 +114,9 @@ def by_checkpoint(run: Run) -> pd.DataFrame:
         for method in METHODS:
             size = table[method].abs()
             largest = size >= size.nlargest(int(now.sum())).min() if now.any() else now
-            only_last = size >= size.nlargest(int((now & last).sum())).min() if (now & last).any() else now
+            only_last = (
+                size >= size.nlargest(int((now & last).sum())).min() if (now & last).any() else now
+            )
             row = facts | {
                 "method": method,
                 "rho": size.corr(table["exact"].abs(), method="spearman"),
@@ -119,11 +131,15 @@ def by_checkpoint(run: Run) -> pd.DataFrame:
                 }
             rows.append(row)
     columns = ["prev_exact", "prev_estimate", "prev_below"]
-    return pd.DataFrame(rows, columns=[*rows[0], *(name for name in columns if name not in rows[0])])
+    return pd.DataFrame(
+        rows, columns=[*rows[0], *(name for name in columns if name not in rows[0])]
+    )
 
 
 def effects(run: Run, step: int) -> tuple[pd.DataFrame, pd.Series]:
-    """Return every head's exact effect and its estimates at a checkpoint, and its largest attention weight."""
+    """Return every head's exact effect and its estimates at a checkpoint, and its largest attention
+    weight.
+    """
     import torch
 
     from ihlab.attribution import attribute, exact, problem
@@ -131,7 +147,9 @@ def effects(run: Run, step: int) -> tuple[pd.DataFrame, pd.Series]:
 
     model = run.model(step)
     pair = prompt_pair(run.config.task, PROMPTS, seed=0, corrupt="key")
-    patching = problem(model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences)
+    patching = problem(
+        model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences
+    )
     table = exact(patching).rename(columns={"effect": "exact"}).assign(swing=patching.swing)
     for method in METHODS:
         table[method] = attribute(patching, method)["effect"]
@@ -151,14 +169,17 @@ def measure(run: Run) -> dict[str, float]:
 
 
 def measured(table: pd.DataFrame) -> dict[str, float]:
-    """Return the numbers that the questions use. Those that need a formed circuit are NaN for a run without one.
+    """Return the numbers that the questions use. Those that need a formed circuit are NaN for a run
+    without one.
 
-    - seen_first, seen_last: estimated / exact effect of the previous-token head by each method, at the first checkpoint
-      with a formed circuit and at the last one; below: whether first-order attribution ranks it there below every true
-      head of the last layer;
-    - blindness: the rank correlation over checkpoints of this ratio, by first-order attribution, with saturation;
-    - recall, recall_last: recall of first-order attribution, recall_last of head scores, at the last checkpoint;
-      least_recall: the lowest recall of first-order attribution at checkpoints with 90% accuracy.
+    - seen_first, seen_last: estimated / exact effect of the previous-token head by each method, at
+      the first checkpoint with a formed circuit and at the last one; below: whether first-order
+      attribution ranks it there below every true head of the last layer;
+    - blindness: the rank correlation over checkpoints of this ratio, by first-order attribution,
+      with saturation;
+    - recall, recall_last: recall of first-order attribution, recall_last of head scores, at the
+      last checkpoint; least_recall: the lowest recall of first-order attribution at checkpoints
+      with 90% accuracy.
     """
     row: dict[str, float] = {}
     for method in METHODS:
@@ -168,14 +189,18 @@ def measured(table: pd.DataFrame) -> dict[str, float]:
     first_order = table[table["method"] == FIRST_ORDER].sort_values("step")
     there = formed(first_order)
     row["below"] = there["prev_below"].iloc[-1] if len(there) else np.nan
-    row["blindness"] = there["seen"].corr(there["saturation"], method="spearman") if len(there) > 1 else np.nan
+    row["blindness"] = (
+        there["seen"].corr(there["saturation"], method="spearman") if len(there) > 1 else np.nan
+    )
     scores = table[table["method"] == SCORES].sort_values("step")
     row |= {"recall": first_order["recall"].iloc[-1], "recall_last": scores["recall_last"].iloc[-1]}
     return {**row, "least_recall": first_order.loc[first_order["accuracy"] >= 0.9, "recall"].min()}
 
 
 def formed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a run's rows of one method once the circuit has formed, with `seen`, the ratio of estimated to exact."""
+    """Return a run's rows of one method once the circuit has formed, with `seen`, the ratio of
+    estimated to exact.
+    """
     rows = rows.sort_values("step")
     there = (rows["prev_exact"] >= TRUE_LEAST * abs(rows["swing"].iloc[-1])).cummax()
     return rows[there].assign(seen=lambda table: table["prev_estimate"] / table["prev_exact"])
@@ -193,12 +218,16 @@ def seen_share(model: str, method: str, first: bool) -> Number:
     """Return estimated / exact effect of the previous-token head, once it has formed or at the end."""
     column = f"seen_{'first' if first else 'last'} {method}"
     when = "at the first checkpoint with a formed circuit" if first else "at the last checkpoint"
-    words = f"estimated / exact effect of the previous-token head by {method}, {when}, mean over seeds"
+    words = (
+        f"estimated / exact effect of the previous-token head by {method}, {when}, mean over seeds"
+    )
     return described(words, lambda data: stats.mean(known(data, model, column)), {"model": model})
 
 
 def below_all(model: str) -> Number:
-    """Return the fraction of seeds in which the previous-token head is ranked below every true head of layer 2."""
+    """Return the fraction of seeds in which the previous-token head is ranked below every true head
+    of layer 2.
+    """
 
     def share(data: pd.DataFrame) -> stats.Estimate:
         below = known(data, model, "below")
@@ -212,7 +241,9 @@ def below_all(model: str) -> Number:
 
 
 def by_saturation(model: str, mean: Callable[[list[float]], stats.Estimate]) -> Number:
-    """Return the rank correlation over checkpoints of estimated / exact effect with saturation, mean over seeds."""
+    """Return the rank correlation over checkpoints of estimated / exact effect with saturation,
+    mean over seeds.
+    """
 
     def number(data: pd.DataFrame) -> Measured:
         correlations = known(data, model, "blindness")
@@ -223,7 +254,9 @@ def by_saturation(model: str, mean: Callable[[list[float]], stats.Estimate]) -> 
 
 
 def least_recall(model: str, equal_seeds_decide: bool = True) -> Number:
-    """Return the lowest recall of first-order attribution over the checkpoints with 90% accuracy, mean over seeds."""
+    """Return the lowest recall of first-order attribution over the checkpoints with 90% accuracy,
+    mean over seeds.
+    """
 
     def lowest(data: pd.DataFrame) -> stats.Estimate:
         least = known(data, model, "least_recall")
@@ -236,7 +269,9 @@ def least_recall(model: str, equal_seeds_decide: bool = True) -> Number:
 
 
 def easier(id: str, method: str, column: str, what: str) -> Ask:
-    """Ask whether a method finds more of the true heads of one layer with the shift than of two vanilla layers."""
+    """Ask whether a method finds more of the true heads of one layer with the shift than of two
+    vanilla layers.
+    """
 
     def difference(data: pd.DataFrame) -> stats.Estimate:
         with_shift, vanilla = (values(data, {"model": model}, column) for model in (KV1, V2))
@@ -244,9 +279,15 @@ def easier(id: str, method: str, column: str, what: str) -> Ask:
 
     def nothing_to_gain(data: pd.DataFrame) -> str:
         middle = float(np.median(values(data, {"model": V2}, column)))
-        return f"{method} finds all {what} in most seeds of {V2}, so nothing is left to gain." if middle == 1 else ""
+        return (
+            f"{method} finds all {what} in most seeds of {V2}, so nothing is left to gain."
+            if middle == 1
+            else ""
+        )
 
-    declared = described(f"recall of the {what} by {method}, {KV1} minus {V2}", difference, {"model": KV1})
+    declared = described(
+        f"recall of the {what} by {method}, {KV1} minus {V2}", difference, {"model": KV1}
+    )
     return Ask(
         f"easier_to_locate.{id}",
         f"With KV shifting, {method} finds more of the {what}.",
@@ -331,21 +372,29 @@ ASKS = [
 
 
 def of_two_layers(data: pd.DataFrame) -> pd.DataFrame:
-    """Return estimated / exact effect of the previous-token head by checkpoint, and the saturation as one more line."""
+    """Return estimated / exact effect of the previous-token head by checkpoint, and the saturation
+    as one more line.
+    """
     models = [model for model in TWO_LAYERS if model in set(data["model"])]
     of_two = data[data["model"].isin(models) & data["method"].isin(METHODS[:5])]
     runs = of_two.groupby(["model", "method", "seed"], sort=False)
     rows = pd.concat([formed(run) for _, run in runs])
     rows = (
-        data.groupby("model", sort=False).tail(1).assign(seen=np.nan).query("model in @models") if rows.empty else rows
+        data.groupby("model", sort=False).tail(1).assign(seen=np.nan).query("model in @models")
+        if rows.empty
+        else rows
     )
     rows["model"] = rows["model"].str.replace("layers, ", "layers,\n")
-    saturated = rows[rows["method"] == FIRST_ORDER].assign(method="saturation", seen=lambda table: table["saturation"])
+    saturated = rows[rows["method"] == FIRST_ORDER].assign(
+        method="saturation", seen=lambda table: table["saturation"]
+    )
     return pd.concat([rows, saturated])
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's median rank correlation and seen part of the previous-token head, at the last checkpoint."""
+    """Return each method's median rank correlation and seen part of the previous-token head, at the
+    last checkpoint.
+    """
     last = data.groupby(["model", "method", "seed"], sort=False).last()
     last["seen"] = last["prev_estimate"] / last["prev_exact"]
     middle = last.groupby(["model", "method"], sort=False)[["rho", "seen"]].median()

@@ -1,8 +1,9 @@
 """From which (alpha1, beta1) does one head learn induction, and where does it end?
 
-Section 3.2 says that heads which start closer to (0, 1) learn more easily. A model of one layer with one head is
-trained from each start of a grid over the square of Figure 2 and a margin. The models are so small that a laptop trains
-hundreds. The runs of one seed share their initial weights and batches, so they are one cluster.
+Section 3.2 says that heads which start closer to (0, 1) learn more easily. A model of one layer
+with one head is trained from each start of a grid over the square of Figure 2 and a margin. The
+models are so small that a laptop trains hundreds. The runs of one seed share their initial weights
+and batches, so they are one cluster.
 """
 
 import math
@@ -61,11 +62,12 @@ def measure(run: Run) -> dict[str, Any]:
     """Return when a run finds induction, its accuracy, and where its alpha and beta start and end.
 
     - steps: step of the first evaluation with an accuracy of `FOUND` (inf: never);
-    - accuracy_start, accuracy: accuracy at the first answer of a sequence, at step 0 and at the end; rows: the number
-      of sequences;
-    - key_angle, value_angle, key_norm, value_norm: the start's `gauge.coordinates`; end_key_angle, ...: the same at the
-      end;
-    - distance, angular_distance: distance of the start to (0, 1), in alpha1 and beta1 and in the two angles.
+    - accuracy_start, accuracy: accuracy at the first answer of a sequence, at step 0 and at the
+      end; rows: the number of sequences;
+    - key_angle, value_angle, key_norm, value_norm: the start's `gauge.coordinates`; end_key_angle,
+      ...: the same at the end;
+    - distance, angular_distance: distance of the start to (0, 1), in alpha1 and beta1 and in the
+      two angles.
     """
     last, accuracies = run.metrics.iloc[-1], run.metrics["accuracy_first"].tolist()
     alpha1, beta1 = run.config.init_shift or (np.nan, np.nan)
@@ -92,7 +94,9 @@ def in_square(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_corner(runs: pd.DataFrame) -> stats.Estimate:
-    """Return the fraction of runs with learned induction that end nearer to the corner (0, 1) than to others."""
+    """Return the fraction of runs with learned induction that end nearer to the corner (0, 1) than
+    to others.
+    """
     learned = runs[runs["accuracy"] >= FOUND]
     corner = learned[["end_key_angle", "end_value_angle"]].abs().max(axis=1) < np.pi / 4
     by_seed = corner.groupby(learned["seed"])
@@ -100,7 +104,9 @@ def at_corner(runs: pd.DataFrame) -> stats.Estimate:
 
 
 def accuracy_before(runs: pd.DataFrame) -> stats.Estimate:
-    """Return the mean accuracy before training of the starts near (0, 1), all on the same sequences."""
+    """Return the mean accuracy before training of the starts near (0, 1), all on the same
+    sequences.
+    """
     by_seed = runs[runs["distance"] <= NEAR].groupby("seed")["accuracy_start"].mean()
     return stats.mean_accuracy(by_seed.tolist(), int(runs["rows"].iloc[0]))
 
@@ -109,14 +115,19 @@ def with_steps(column: str, among: str, chosen: Callable[[pd.DataFrame], pd.Data
     """Return the rank correlation between a column and the steps of some runs, averaged over seeds."""
 
     def estimate(runs: pd.DataFrame) -> stats.Estimate:
-        by_seed = [rank_correlation(rows[column], rows["steps"]) for _, rows in chosen(runs).groupby("seed")]
+        by_seed = [
+            rank_correlation(rows[column], rows["steps"])
+            for _, rows in chosen(runs).groupby("seed")
+        ]
         return stats.mean_correlation(by_seed)
 
     return described(f"rank correlation between the {among}", estimate)
 
 
 def rank_correlation(a: pd.Series, b: pd.Series) -> float:
-    """Return Spearman's rank correlation. Ties share a rank and inf is last. NaN if a or b is constant."""
+    """Return Spearman's rank correlation. Ties share a rank and inf is last. NaN if a or b is
+    constant.
+    """
     x, y = (values.rank().to_numpy(dtype=float) for values in (a, b))
     x, y = x - x.mean(), y - y.mean()
     sizes = float(np.linalg.norm(x)), float(np.linalg.norm(y))
@@ -141,7 +152,11 @@ ASKS = (
     paper(
         "closer_is_easier.distance",
         CLOSER,
-        with_steps("distance", "distance to (0, 1) and the steps, starts in the square of Figure 2", in_square),
+        with_steps(
+            "distance",
+            "distance to (0, 1) and the steps, starts in the square of Figure 2",
+            in_square,
+        ),
         above=0.0,
         statement=14,
     ),
@@ -149,7 +164,9 @@ ASKS = (
         "closer_is_easier.angle",
         CLOSER,
         with_steps(
-            "angular_distance", "angular distance to (0, 1), up to signs, and the steps, all starts", lambda runs: runs
+            "angular_distance",
+            "angular distance to (0, 1), up to signs, and the steps, all starts",
+            lambda runs: runs,
         ),
         above=0.0,
         statement=14,
@@ -188,12 +205,18 @@ def shown(runs: pd.DataFrame) -> pd.DataFrame:
     """Return how many starts find induction, and how soon, by region of the plane."""
     within = f"find induction within {runs['horizon'].iloc[0]:.0f} steps"
     near, rows = runs[runs["distance"] <= NEAR], []
-    groups = {"in the square of Figure 2": in_square(runs), f"within {NEAR} of (0, 1)": near, "all": runs}
+    groups = {
+        "in the square of Figure 2": in_square(runs),
+        f"within {NEAR} of (0, 1)": near,
+        "all": runs,
+    }
     for name, mine in groups.items():
         n_learned, median = int((mine["accuracy"] >= FOUND).sum()), mine["steps"].median()
         steps = f"{median:.0f}" if np.isfinite(median) else "never"
         rows.append((name, len(mine), n_learned, f"{mine['accuracy_start'].mean():.3f}", steps))
-    return pd.DataFrame(rows, columns=["starts", "runs", within, "accuracy before training", "median steps"])
+    return pd.DataFrame(
+        rows, columns=["starts", "runs", within, "accuracy before training", "median steps"]
+    )
 
 
 @lru_cache
@@ -213,25 +236,45 @@ def view(runs: pd.DataFrame) -> Figure:
     left, right = figure.subplots(1, 2)
     median = runs.groupby(["alpha1", "beta1"])["steps"].median().reset_index()
     loss_field(left, field(), spacing=0.01, faint=True)
-    left.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=BLACK, linestyle="--", linewidth=1.2, zorder=3))
-    shades = coloured(left, median["alpha1"], median["beta1"], median["steps"], slowest, size=90, marker="s")
+    left.add_patch(
+        Rectangle(
+            (0, 0), 1, 1, fill=False, edgecolor=BLACK, linestyle="--", linewidth=1.2, zorder=3
+        )
+    )
+    shades = coloured(
+        left, median["alpha1"], median["beta1"], median["steps"], slowest, size=90, marker="s"
+    )
     ticks = np.arange(2 * LOW, 2 * HIGH + 1) / 2
     left.set(xlim=(LOW, HIGH), ylim=(LOW, HIGH), xticks=ticks, yticks=ticks)
     left.set(xlabel=r"$\alpha_1$ at the start", ylabel=r"$\beta_1$ at the start")
     left.set_title(f"{len(median)} starts: median of {runs['seed'].nunique()} seeds", fontsize=10)
     ends, edge = runs.sort_values("seed", kind="stable"), np.pi / 2
-    right.add_patch(Rectangle((-edge / 2, -edge / 2), edge, edge, facecolor="#E6E6E6", linewidth=0, zorder=0))
-    coloured(right, ends["end_key_angle"], ends["end_value_angle"], ends["steps"], slowest, size=22, marker="o")
+    right.add_patch(
+        Rectangle((-edge / 2, -edge / 2), edge, edge, facecolor="#E6E6E6", linewidth=0, zorder=0)
+    )
+    coloured(
+        right,
+        ends["end_key_angle"],
+        ends["end_value_angle"],
+        ends["steps"],
+        slowest,
+        size=22,
+        marker="o",
+    )
     right.plot(0, 0, marker="*", color=RED, markersize=13, zorder=5)
     right.set(xlim=(-1.03 * edge, 1.03 * edge), ylim=(-1.03 * edge, 1.03 * edge), aspect="equal")
     for set_ticks in (right.set_xticks, right.set_yticks):
-        set_ticks(np.linspace(-edge, edge, 5), [r"$-\pi/2$", r"$-\pi/4$", "0", r"$\pi/4$", r"$\pi/2$"])
+        set_ticks(
+            np.linspace(-edge, edge, 5), [r"$-\pi/2$", r"$-\pi/4$", "0", r"$\pi/4$", r"$\pi/2$"]
+        )
     right.set(
         xlabel=r"key angle at the end (0: $\alpha_1 = 0$; $\pm\pi/2$: $\alpha_2 = 0$)",
         ylabel=r"value angle at the end (0: $\beta_2 = 0$; $\pm\pi/2$: $\beta_1 = 0$)",
     )
     right.set_title(f"ends of {len(runs)} runs\nGrey: nearest to induction.", fontsize=10)
-    figure.colorbar(shades, ax=[left, right], label=f"training steps to an accuracy of {FOUND}", shrink=0.8)
+    figure.colorbar(
+        shades, ax=[left, right], label=f"training steps to an accuracy of {FOUND}", shrink=0.8
+    )
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
@@ -239,11 +282,30 @@ def view(runs: pd.DataFrame) -> Figure:
 def coloured(
     axes: Axes, x: pd.Series, y: pd.Series, steps: pd.Series, slowest: float, size: int, marker: str
 ) -> PathCollection:
-    """Draw points coloured by their steps up to `slowest`, with crosses for inf. Return the coloured artist."""
+    """Draw points coloured by their steps up to `slowest`, with crosses for inf. Return the
+    coloured artist.
+    """
     learned, label = np.isfinite(steps), f"not within {slowest:.0f} steps"
-    axes.scatter(x[~learned], y[~learned], s=0.6 * size, marker="x", color=BLACK, linewidths=1.3, zorder=4, label=label)
-    colors: Any = {"c": steps[learned], "cmap": "viridis", "vmin": 0, "vmax": slowest, "edgecolors": "white"}
-    return axes.scatter(x[learned], y[learned], s=size, marker=marker, linewidths=0.6, zorder=4, **colors)
+    axes.scatter(
+        x[~learned],
+        y[~learned],
+        s=0.6 * size,
+        marker="x",
+        color=BLACK,
+        linewidths=1.3,
+        zorder=4,
+        label=label,
+    )
+    colors: Any = {
+        "c": steps[learned],
+        "cmap": "viridis",
+        "vmin": 0,
+        "vmax": slowest,
+        "edgecolors": "white",
+    }
+    return axes.scatter(
+        x[learned], y[learned], s=size, marker=marker, linewidths=0.6, zorder=4, **colors
+    )
 
 
 BASIN_MAP = Study(

@@ -1,22 +1,24 @@
 """Is induction by position learned, the second mechanism of arXiv 2411.19574, Appendix D?
 
-"The model can focus on similar tokens, obtain the hidden location information of the ith position, convert this
-information into the information of the (i+1)th position through MLP, and then use it as query information in the next
-layer." Two vanilla layers usually learn another way: a previous-token head in layer 0, whose result layer 1 matches in
-its keys.
+"The model can focus on similar tokens, obtain the hidden location information of the ith position,
+convert this information into the information of the (i+1)th position through MLP, and then use it
+as query information in the next layer." Two vanilla layers usually learn another way: a
+previous-token head in layer 0, whose result layer 1 matches in its keys.
 
-`CUT` makes that way impossible: in layer 0 only the last token attends (`Clamp`, pattern "last"), and only the last
-token has an answer (`tasks.RepeatTask`). So in layer 1 each earlier key and value holds its own token and position and
-nothing else. Without positions, such a model sees no order (tested in `test_by_position.py`). What it learns can
-only be induction by position.
+`CUT` makes that way impossible: in layer 0 only the last token attends (`Clamp`, pattern "last"),
+and only the last token has an answer (`tasks.RepeatTask`). So in layer 1 each earlier key and value
+holds its own token and position and nothing else. Without positions, such a model sees no order
+(tested in `test_by_position.py`). What it learns can only be induction by position.
 
-Which way a model took is also measured without the cut. The residual stream after layer 0 at the last token is replaced
-by that of another sequence, whose repeated token was first seen at another position j. If layer 1 looks for a position,
-the answer becomes the token at j + 1 of its own sequence. If it looks for a token, the answer does not.
+Which way a model took is also measured without the cut. The residual stream after layer 0 at the
+last token is replaced by that of another sequence, whose repeated token was first seen at another
+position j. If layer 1 looks for a position, the answer becomes the token at j + 1 of its own
+sequence. If it looks for a token, the answer does not.
 
-Measures and thresholds were fixed before the runs. The setting was chosen on seed 100: sequences of 16 tokens and a
-vocabulary of 32 were not learned in 1500 steps with the cut, but in 700 without it. At first, rates were chosen on two
-seeds. For models with an MLP these chose .016, at which four of the ten seeds did not learn. So six seeds choose now.
+Measures and thresholds were fixed before the runs. The setting was chosen on seed 100: sequences of
+16 tokens and a vocabulary of 32 were not learned in 1500 steps with the cut, but in 700 without it.
+At first, rates were chosen on two seeds. For models with an MLP these chose .016, at which four of
+the ten seeds did not learn. So six seeds choose now.
 """
 
 from typing import TYPE_CHECKING
@@ -60,14 +62,19 @@ def measure(run: Run) -> dict[str, float]:
 
 
 def moved(model: "Transformer") -> float:
-    """Return the fraction of answers that follow the position of another sequence, as the module explains.
+    """Return the fraction of answers that follow the position of another sequence, as the module
+    explains.
 
     Only pairs of sequences with different positions count.
     """
     import torch
 
-    tokens, other = (torch.as_tensor(TASK.batch(ROWS, np.random.default_rng(seed)).inputs) for seed in (0, 1))
-    position, other_position = ((tokens[:, :-1] == tokens[:, -1:]).int().argmax(dim=1) for tokens in (tokens, other))
+    tokens, other = (
+        torch.as_tensor(TASK.batch(ROWS, np.random.default_rng(seed)).inputs) for seed in (0, 1)
+    )
+    position, other_position = (
+        (tokens[:, :-1] == tokens[:, -1:]).int().argmax(dim=1) for tokens in (tokens, other)
+    )
     name = "blocks.0.hook_resid_post"
     with torch.no_grad():
         _, cache = model.run_with_cache(other, names_filter=name)
@@ -77,7 +84,9 @@ def moved(model: "Transformer") -> float:
 
         logits = model.run_with_hooks(tokens, fwd_hooks=[(name, exchange)])
     answers = tokens.gather(1, other_position[:, None] + 1)[:, 0]
-    return float((logits[:, -1].argmax(dim=1) == answers)[position != other_position].float().mean())
+    return float(
+        (logits[:, -1].argmax(dim=1) == answers)[position != other_position].float().mean()
+    )
 
 
 _WAY = "fraction of answers that follow the position if the last token's residual stream comes from another sequence"

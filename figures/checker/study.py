@@ -1,15 +1,18 @@
 """Which half of the shift checks a claim, and which recalls? (Section 3.3, equations 11 and 12.)
 
-The paper calls the key shift a meta-learner: it infers what follows the current token (equation 11). It calls the value
-shift a checker: it infers what came before a guessed token, so that an MLP can compare this with the real token before
-it (equation 12). It has no experiment. `tasks.CheckerTask` asks for the two halves of the checker separately: *recall*
-of the token next to a copy of the current one, and the *check* of a claimed pair, yes or no. With asked="second", the
-token before is needed. Equation 12 then predicts that one layer of V only recalls and checks, and that K only and
-vanilla do neither. With asked="first", the token after is needed, and equation 11 predicts the same of K only.
+The paper calls the key shift a meta-learner: it infers what follows the current token (equation
+11). It calls the value shift a checker: it infers what came before a guessed token, so that an MLP
+can compare this with the real token before it (equation 12). It has no experiment.
+`tasks.CheckerTask` asks for the two halves of the checker separately: *recall* of the token next to
+a copy of the current one, and the *check* of a claimed pair, yes or no. With asked="second", the
+token before is needed. Equation 12 then predicts that one layer of V only recalls and checks, and
+that K only and vanilla do neither. With asked="first", the token after is needed, and equation 11
+predicts the same of K only.
 
-An accuracy of checks is the mean over true and false claims, so it is 1/2 for a model that always says yes. Each
-variant has its own learning rate in each task, the one with the lowest loss on seeds that no claim uses. Measures and
-thresholds were fixed before the runs. The setting was chosen on two other seeds.
+An accuracy of checks is the mean over true and false claims, so it is 1/2 for a model that always
+says yes. Each variant has its own learning rate in each task, the one with the lowest loss on seeds
+that no claim uses. Measures and thresholds were fixed before the runs. The setting was chosen on
+two other seeds.
 """
 
 from ihlab.model.config import ModelConfig
@@ -43,7 +46,9 @@ GRID = Grid(
 def measure(run: Run) -> dict[str, float]:
     """Return the accuracies of recall and of checks at the end of training."""
     last = run.metrics.iloc[-1]
-    recall, true, false = (float(last[f"accuracy_question_{kind}"]) for kind in (RECALL, TRUE, FALSE))
+    recall, true, false = (
+        float(last[f"accuracy_question_{kind}"]) for kind in (RECALL, TRUE, FALSE)
+    )
     return {"recall": recall, "check": (true + false) / 2, "true": true, "false": false}
 
 
@@ -52,7 +57,14 @@ SIDES = {"second": "of the token before", "first": "of the token after"}
 
 
 def better(
-    id: str, asked: str, what: str, one: str, other: str, sentence: str, threshold: float = GAP, equation: int = 0
+    id: str,
+    asked: str,
+    what: str,
+    one: str,
+    other: str,
+    sentence: str,
+    threshold: float = GAP,
+    equation: int = 0,
 ) -> Ask:
     """Ask whether one variant has a higher accuracy than another."""
     guess = 0.5 if what == "check" else 0.0

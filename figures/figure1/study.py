@@ -1,7 +1,8 @@
 """Figure 1: learning curves of induction, at various depths (a) and at a small hidden size (b).
 
-All curves of Figure 1a share one learning rate. The study `robustness` tunes each model's rate. Figure 1b
-compares one layer of KV shifting with two vanilla layers, which have twice the parameters.
+All curves of Figure 1a share one learning rate. The study `robustness` tunes each model's rate.
+Figure 1b compares one layer of KV shifting with two vanilla layers, which have twice the
+parameters.
 """
 
 from functools import partial
@@ -16,7 +17,18 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLACK, BLUE, ORANGE, PAGE, RED, new_figure
 from ihlab.recipes import induction
-from ihlab.recipes.induction import KV1, MUCH_FASTER, SHAPES, V1, V2, V4, kv, panel_of, panels, vanilla
+from ihlab.recipes.induction import (
+    KV1,
+    MUCH_FASTER,
+    SHAPES,
+    V1,
+    V2,
+    V4,
+    kv,
+    panel_of,
+    panels,
+    vanilla,
+)
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, described, ratio, values
 from ihlab.study.learning_curves import evaluations, learning
@@ -30,14 +42,20 @@ LINES = {KV1: Line(BLUE), V2: Line(ORANGE, "--"), V4: Line(RED, "-."), V1: Line(
 NEAR_CHANCE = 0.1
 """An accuracy at most this far above guessing is "near chance"."""
 NOT_FASTER = 0.8
-"""Ratio of steps above which a curve is not faster. It is below 1 because exact equality cannot be shown."""
+"""Ratio of steps above which a curve is not faster. It is below 1 because exact equality cannot be
+shown.
+"""
 
 DECLARED = "2026-11-27"
-"""Date on which the seeds were declared. Questions and thresholds are those of 2026-11-22 and 2026-11-26."""
+"""Date on which the seeds were declared. Questions and thresholds are those of 2026-11-22 and
+2026-11-26.
+"""
 FLOOR = "2026-11-26: where no run of either model learns, nothing is compared"
 
 POSITIONS = {"rope": "RoPE", "learned": "learned positions"}
-"""Position schemes by `ModelConfig.positional`. The paper's is RoPE; learned positions are our own question."""
+"""Position schemes by `ModelConfig.positional`. The paper's is RoPE; learned positions are our own
+question.
+"""
 
 AXES = {"xlabel": "training step", "ylabel": "accuracy at the first repeat"}
 
@@ -46,11 +64,15 @@ LEARNED = 0.9
 WIDE_MARGIN = 0.3
 """Difference that counts as "very poorly", as a fraction of runs or as an accuracy."""
 COVERS = 0.5
-"""A model does not cover the sequence if less than this fraction of its answers are tokens of the sequence."""
+"""A model does not cover the sequence if less than this fraction of its answers are tokens of the
+sequence.
+"""
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Return when a run has learned, its final accuracy, and the accuracy of guessing another token of the sequence."""
+    """Return when a run has learned, its final accuracy, and the accuracy of guessing another token
+    of the sequence.
+    """
     return {**learning(run), "guess": induction.guessing_accuracy(run.config.task)}
 
 
@@ -71,14 +93,26 @@ def larger(vocab_size: int, length: int, shape: dict[str, Any], **fields: Any) -
     """Return the run of one vanilla layer on longer sequences with a larger vocabulary."""
     model = ModelConfig(n_layers=1, d_vocab=vocab_size, n_ctx=length, n_heads=8, **shape)
     task = InductionTask(vocab_size=vocab_size, length=length)
-    return RunConfig(task=task, model=model, precision="bf16", compile=True, eval_rows=1024, **fields)
+    return RunConfig(
+        task=task, model=model, precision="bf16", compile=True, eval_rows=1024, **fields
+    )
 
 
-GPU = larger(2048, 256, {"d_model": 256}, steps=3000, batch_size=64, lr=1e-3, warmup=200, schedule="trapezoid")
+GPU = larger(
+    2048,
+    256,
+    {"d_model": 256},
+    steps=3000,
+    batch_size=64,
+    lr=1e-3,
+    warmup=200,
+    schedule="trapezoid",
+)
 
-# Section 3.2, Appendices K and N: vocabulary 8000, length 512, d_model 1024, 8 x 512 sequences a step, lr 2e-4, 1000
-# steps of warm-up. Inferred: 8 heads (of width 128, as in Table 16), d_mlp 5504 (one layer then has the paper's
-# "approximately 20M" parameters), the initialisation (Llama's), 5000 steps.
+# Section 3.2, Appendices K and N: vocabulary 8000, length 512, d_model 1024, 8 x 512 sequences a
+# step, lr 2e-4, 1000 steps of warm-up. Inferred: 8 heads (of width 128, as in Table 16), d_mlp 5504
+# (one layer then has the paper's "approximately 20M" parameters), the initialisation (Llama's),
+# 5000 steps.
 PAPER = larger(
     8000, 512, {"d_model": 1024, "d_mlp": 5504, "init_std": 0.02}, steps=5000, batch_size=4096, accumulate=16, lr=2e-4,
     warmup=1000, eval_every=25,
@@ -103,7 +137,9 @@ def explore_depth(data: pd.DataFrame, title: str) -> Any:
     """Draw an interactive picture of accuracy against steps, a line per seed."""
     from ihlab.plots import interactive
 
-    return draw_guess(interactive.curves(data, "step", "accuracy_first", lines=LINES, title=title, **AXES), data)
+    return draw_guess(
+        interactive.curves(data, "step", "accuracy_first", lines=LINES, title=title, **AXES), data
+    )
 
 
 def depth_summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -111,8 +147,17 @@ def depth_summary(data: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for curve in (KV1, V1, V2, V4):
         runs = data[data["curve"] == curve].drop_duplicates("seed")
-        rows.append((curve, len(runs), median_in_words(runs["steps_to_90"].tolist()), f"{runs['final'].mean():.3f}"))
-    return pd.DataFrame(rows, columns=["model", "seeds", "median steps to 90%", "mean final accuracy"])
+        rows.append(
+            (
+                curve,
+                len(runs),
+                median_in_words(runs["steps_to_90"].tolist()),
+                f"{runs['final'].mean():.3f}",
+            )
+        )
+    return pd.DataFrame(
+        rows, columns=["model", "seeds", "median steps to 90%", "mean final accuracy"]
+    )
 
 
 def accuracy(cell: Cell) -> Number:
@@ -201,7 +246,11 @@ FIGURE1A = figure1a(
     scales={
         "smoke": {},
         "laptop": {},
-        "gpu": {"config": partial(induction.depth_config, run=GPU), "seeds": range(8), "stacked": True},
+        "gpu": {
+            "config": partial(induction.depth_config, run=GPU),
+            "seeds": range(8),
+            "stacked": True,
+        },
         "paper": {"config": partial(induction.depth_config, run=PAPER), "seeds": range(3)},
     },
     name="figure1a",
@@ -219,7 +268,8 @@ FIGURE1A_LEARNED = figure1a(
 
 
 def in_row(run: Run) -> float:
-    """Return the fraction of a model's answers at first repeats that are tokens of the sequence so far, right or wrong.
+    """Return the fraction of a model's answers at first repeats that are tokens of the sequence so
+    far, right or wrong.
 
     It is measured on the run's own held-out sequences.
     """
@@ -237,7 +287,9 @@ def in_row(run: Run) -> float:
 
 
 def in_panels(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the curves with the columns `model` and `size`, where `size` is the title of their panel."""
+    """Return the curves with the columns `model` and `size`, where `size` is the title of their
+    panel.
+    """
     shapes = [SHAPES[panel_of({"curve": curve})] for curve in data["curve"]]
     return data.assign(
         model=np.where(data["curve"].str.startswith(KV1), KV1, V2),
@@ -253,7 +305,9 @@ def by_width(data: pd.DataFrame) -> Figure:
     drawn = figure.subplots(1, len(sizes), sharey=True)
     for size, axes in zip(sizes, drawn, strict=True):
         runs = table[table["size"] == size].assign(curve=table["model"])
-        learning_curves(axes, runs, "step", "accuracy_first", {KV1: Line(BLUE), V2: Line(ORANGE, "--")})
+        learning_curves(
+            axes, runs, "step", "accuracy_first", {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
+        )
         axes.set_title(size, fontsize=10)
         axes.set(ylim=(-0.02, 1.02), xlabel=AXES["xlabel"])
         axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -270,7 +324,10 @@ def explore_width(data: pd.DataFrame, title: str) -> Any:
 
     styles = {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
     table = in_panels(data)
-    return draw_guess(interactive.curves(table, "step", "accuracy_first", "model", "size", styles, title, **AXES), data)
+    return draw_guess(
+        interactive.curves(table, "step", "accuracy_first", "model", "size", styles, title, **AXES),
+        data,
+    )
 
 
 def width_summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -280,8 +337,12 @@ def width_summary(data: pd.DataFrame) -> pd.DataFrame:
     for panel in dict.fromkeys(panel_of({"curve": curve}) for curve in runs["curve"]):
         width, heads, _ = SHAPES[panel]
         covered = np.median(values(runs, {"curve": vanilla(panel)}, "in_row"))
-        rows.append((width, heads, counts(runs, kv(panel)), counts(runs, vanilla(panel)), f"{covered:.0%}"))
-    return pd.DataFrame(rows, columns=[*columns, f"answers of {V2} that are in the sequence (median)"])
+        rows.append(
+            (width, heads, counts(runs, kv(panel)), counts(runs, vanilla(panel)), f"{covered:.0%}")
+        )
+    return pd.DataFrame(
+        rows, columns=[*columns, f"answers of {V2} that are in the sequence (median)"]
+    )
 
 
 def learned(data: pd.DataFrame, curve: str) -> tuple[int, int]:
@@ -315,13 +376,17 @@ def share_below(column: str, curve: str, words: str, least: float | None = None)
         limit = guess(data) + NEAR_CHANCE if least is None else least
         share = stats.share(sum(end < limit for end in ends), len(ends))
         what = words.format(guess=guess(data))
-        return Measured(f"fraction of runs of {curve} {what} (median {np.median(ends):.2f})", share, len(ends))
+        return Measured(
+            f"fraction of runs of {curve} {what} (median {np.median(ends):.2f})", share, len(ends)
+        )
 
     return number
 
 
 def narrow_asks(panel: str) -> list[Ask]:
-    """Return the questions about hidden size 8 with a number of heads and a position scheme. The paper's is RoPE."""
+    """Return the questions about hidden size 8 with a number of heads and a position scheme. The
+    paper's is RoPE.
+    """
     _, n_heads, positional = SHAPES[panel]
     heads, positions = f"{n_heads} head{'s' * (n_heads > 1)}", POSITIONS[positional]
     id, shifted, plain = f"{positional}.{heads.replace(' ', '_')}", kv(panel), vanilla(panel)
@@ -348,11 +413,17 @@ def narrow_asks(panel: str) -> list[Ask]:
 
     chance = f"that end less than {NEAR_CHANCE} above the accuracy of guessing another token of the sequence"
     asks = [
-        ask(f"narrow.share.{id}", both, if_any_learned, above=WIDE_MARGIN, first=less, changed=FLOOR),
+        ask(
+            f"narrow.share.{id}", both, if_any_learned, above=WIDE_MARGIN, first=less, changed=FLOOR
+        ),
         ask(
             f"narrow.accuracy.{id}",
             both,
-            described(f"final accuracy, {shifted} minus {plain}, median over pairs of runs", shift, {"curve": shifted}),
+            described(
+                f"final accuracy, {shifted} minus {plain}, median over pairs of runs",
+                shift,
+                {"curve": shifted},
+            ),
             above=WIDE_MARGIN,
         ),
         ask(
@@ -437,5 +508,7 @@ FIGURE1B = figure1b(
     by_default=True,
 )
 FIGURE1B_LEARNED = figure1b(
-    "learned", name="figure1b_learned", heading="Figure 1b, learned positions: can narrow models learn it?"
+    "learned",
+    name="figure1b_learned",
+    heading="Figure 1b, learned positions: can narrow models learn it?",
 )

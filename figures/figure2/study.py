@@ -1,11 +1,14 @@
-"""Figure 2: the loss of Theorem 3.4 over the square of alpha1 and beta1: as printed, exact, and by the paper's script.
+"""Figure 2: the loss of Theorem 3.4 over the square of alpha1 and beta1: as printed, exact, and by
+the paper's script.
 
-The claims are about the theorem and need no training. They test the sentences of Section 3.2 on the exact form and also
-give the other two forms' numbers. The exact form has no O(T): it is taken at T = O(T) + 2 tokens, which gives the same
-S, but at least at 5, the shortest length. The paths over the exact loss are those of heads in Figure 1a's KV shifting.
+The claims are about the theorem and need no training. They test the sentences of Section 3.2 on the
+exact form and also give the other two forms' numbers. The exact form has no O(T): it is taken at T
+= O(T) + 2 tokens, which gives the same S, but at least at 5, the shortest length. The paths over
+the exact loss are those of heads in Figure 1a's KV shifting.
 
-One sentence is not tested here: that heads which start closer to (0, 1) learn more easily. The heads of one model share
-its loss and compete. The map of single-head models (`basin_map`) is the clean test.
+One sentence is not tested here: that heads which start closer to (0, 1) learn more easily. The
+heads of one model share its loss and compete. The map of single-head models (`basin_map`) is the
+clean test.
 """
 
 import itertools
@@ -67,15 +70,17 @@ def numbers(form: str, other: int) -> dict[str, float]:
     """Return the numbers that describe one form of the loss over the square.
 
     - leads: the fraction of starts that descend to (0, 1);
-    - away, alpha1_away, beta1_away: the fraction of starts whose distance to (0, 1) first grows, whose alpha1 first
-      moves away from 0, and whose beta1 first moves away from 1;
+    - away, alpha1_away, beta1_away: the fraction of starts whose distance to (0, 1) first grows,
+      whose alpha1 first moves away from 0, and whose beta1 first moves away from 1;
     - slope: the mean norm of the gradient within the square.
     """
     from ihlab.theory.landscape import field
 
     fine = field(form, points=FINE, **_size(form, other))
     alpha1, beta1 = fine.alpha1[None], fine.beta1[:, None]
-    towards_corner = fine.slope_alpha1 * alpha1 - fine.slope_beta1 * (1 - beta1)  # minus slope times (0, 1) - start
+    towards_corner = fine.slope_alpha1 * alpha1 - fine.slope_beta1 * (
+        1 - beta1
+    )  # minus slope times (0, 1) - start
     exact = {
         "leads": fraction_that_descends(form, other),
         "away": np.mean(towards_corner < 0),
@@ -87,7 +92,9 @@ def numbers(form: str, other: int) -> dict[str, float]:
 
 
 def fraction_that_descends(form: str, other: int) -> float:
-    """Return the fraction of 50 x 50 starts whose streamline, clipped to the square, ends within 0.03 of (0, 1)."""
+    """Return the fraction of 50 x 50 starts whose streamline, clipped to the square, ends within
+    0.03 of (0, 1).
+    """
     from ihlab.theory.landscape import gradient
 
     stride, centres = 0.01, (np.arange(50) + 0.5) / 50
@@ -102,23 +109,31 @@ def fraction_that_descends(form: str, other: int) -> float:
 
 
 def of_forms(what: str, measure: Callable[[str], float]) -> OfCells:
-    """Return a number of the exact form. Its description also gives this number for the other two forms."""
+    """Return a number of the exact form. Its description also gives this number for the other two
+    forms.
+    """
 
     def number(_: pd.DataFrame) -> Measured:
-        others = f"printed form {measure('printed'):.3g}, the paper's script {measure('listing'):.3g}"
+        others = (
+            f"printed form {measure('printed'):.3g}, the paper's script {measure('listing'):.3g}"
+        )
         return Measured(f"{what}, exact form ({others})", stats.exact(measure("exact")), 0)
 
     return OfCells((), number)
 
 
 def leads_there(form: str) -> float:
-    """Return the fraction of the square that descends to (0, 1), the smallest over the values of O(T)."""
+    """Return the fraction of the square that descends to (0, 1), the smallest over the values of
+    O(T).
+    """
     return min(numbers(form, other)["leads"] for other in OTHERS)
 
 
 def slows_down(form: str) -> float:
     """Return the largest ratio of the mean slope at one value of O(T) to that at the value before."""
-    return max(numbers(form, b)["slope"] / numbers(form, a)["slope"] for a, b in itertools.pairwise(OTHERS))
+    return max(
+        numbers(form, b)["slope"] / numbers(form, a)["slope"] for a, b in itertools.pairwise(OTHERS)
+    )
 
 
 paper = partial(Ask, source="section 3.2, Figure 2", of_paper=True, statement=13)
@@ -138,7 +153,9 @@ def moves_away(columns: Sequence[str], other: int, form: str) -> float:
 
 
 def directions(name: str, sentence: str, other: int, **threshold: Any) -> list[Ask]:
-    """Ask, in both `READINGS` of "moves away", whether gradient descent first moves away from (0, 1)."""
+    """Ask, in both `READINGS` of "moves away", whether gradient descent first moves away from (0,
+    1).
+    """
     size = f"O(T) = {other} (exact: T = {_length(other)})"
     return [
         paper(
@@ -157,7 +174,9 @@ def directions(name: str, sentence: str, other: int, **threshold: Any) -> list[A
 def measure(run: Run) -> dict[str, float]:
     """Return the length of sequences, and how many heads became induction heads."""
     last = run.metrics.iloc[-1]
-    became = sum(last[f"prefix_0.{head}"] >= IS_INDUCTION for head in range(run.config.model.kv_heads))
+    became = sum(
+        last[f"prefix_0.{head}"] >= IS_INDUCTION for head in range(run.config.model.kv_heads)
+    )
     return {"length": run.config.task.length, "induction_heads": float(became)}
 
 
@@ -167,13 +186,20 @@ def on_paths(run: Run) -> pd.DataFrame:
     The first run also brings the paths of the simplified model, which belong to no run.
     """
     metrics, seed, task = run.metrics, run.config.seed, run.config.task
-    first = _simplified(task.length, run.config.model.d_model, min(1200, run.config.steps)) if seed in FIRST else []
+    first = (
+        _simplified(task.length, run.config.model.d_model, min(1200, run.config.steps))
+        if seed in FIRST
+        else []
+    )
     heads = [
         _path(
             f"seed {seed} head {head}",
             BECAME if metrics[f"prefix_0.{head}"].iloc[-1] >= IS_INDUCTION else OTHER_HEADS,
             metrics["step"].to_numpy(),
-            [metrics[f"{name}_0.{head}"].to_numpy() for name in ("alpha1", "alpha2", "beta1", "beta2")],
+            [
+                metrics[f"{name}_0.{head}"].to_numpy()
+                for name in ("alpha1", "alpha2", "beta1", "beta2")
+            ],
         )
         for head in range(run.config.model.kv_heads)
     ]
@@ -181,7 +207,8 @@ def on_paths(run: Run) -> pd.DataFrame:
 
 
 def _simplified(n_tokens: int, d_model: int, steps: int) -> list[pd.DataFrame]:
-    """Run gradient descent on all four parameters of the simplified model, from a 4 x 4 grid of starts.
+    """Run gradient descent on all four parameters of the simplified model, from a 4 x 4 grid of
+    starts.
 
     The loss is the mean over 16 fixed random embeddings. Every eighth step is kept.
     """
@@ -197,14 +224,20 @@ def _simplified(n_tokens: int, d_model: int, steps: int) -> list[pd.DataFrame]:
         visited.append(point)
         for _ in range(8):
             parameters = torch.from_numpy(point).requires_grad_()
-            (slope,) = torch.autograd.grad(simulated_loss(parameters, products, repeat=2).mean(dim=1).sum(), parameters)
+            (slope,) = torch.autograd.grad(
+                simulated_loss(parameters, products, repeat=2).mean(dim=1).sum(), parameters
+            )
             point = point - 0.25 * slope.numpy()
     step, by_start = 8 * np.arange(len(visited)), np.stack(visited, axis=-1).swapaxes(0, 1)
-    return [_path(f"simplified {start}", SIMPLIFIED, step, weights) for start, weights in enumerate(by_start)]
+    return [
+        _path(f"simplified {start}", SIMPLIFIED, step, weights)
+        for start, weights in enumerate(by_start)
+    ]
 
 
 def _path(name: str, series: str, step: np.ndarray, weights: Sequence[np.ndarray]) -> pd.DataFrame:
-    """Return a path with the coordinates |own| / (|own| + |previous|), which do not change if W_K or W_V is rescaled.
+    """Return a path with the coordinates |own| / (|own| + |previous|), which do not change if W_K
+    or W_V is rescaled.
 
     `weights` are alpha1, alpha2, beta1 and beta2 at each step.
     """
@@ -225,19 +258,27 @@ def drawn(form: str, **sizes: int) -> pd.DataFrame:
 
 
 def shown(_: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each form, the fraction of the square that descends to (0, 1) and that which first moves away."""
+    """Return, for each form, the fraction of the square that descends to (0, 1) and that which
+    first moves away.
+    """
     forms = {"exact": "exact", "printed": "as printed", "listing": "the paper's script"}
     rows = [
-        (title, f"{leads_there(form):.0%}", f"{numbers(form, OTHERS[0])['away']:.0%}") for form, title in forms.items()
+        (title, f"{leads_there(form):.0%}", f"{numbers(form, OTHERS[0])['away']:.0%}")
+        for form, title in forms.items()
     ]
-    return pd.DataFrame(rows, columns=["form", "descends to (0, 1)", "first moves away, shortest length"])
+    return pd.DataFrame(
+        rows, columns=["form", "descends to (0, 1)", "first moves away, shortest length"]
+    )
 
 
 def _draw_field(axes: Axes, form: str, other: int) -> None:
     panel = drawn(form, **_size(form, other))
     loss_field(axes, panel)
     tokens = f", {_length(other)} tokens" if form == "exact" else ""
-    axes.set_title(f"O(T) = {other}{tokens}\nloss {panel['loss'].min():.2f} to {panel['loss'].max():.2f}", fontsize=10)
+    axes.set_title(
+        f"O(T) = {other}{tokens}\nloss {panel['loss'].min():.2f} to {panel['loss'].max():.2f}",
+        fontsize=10,
+    )
     axes.set_xlabel(r"key of the token itself, $\alpha_1$")
 
 
@@ -253,7 +294,9 @@ def exact_form(_: pd.DataFrame) -> Figure:
 def other_forms(_: pd.DataFrame) -> Figure:
     """Draw the printed form and the paper's script, one row of panels each."""
     figure = new_figure(PAGE, 6.6)
-    for row, form in zip(figure.subplots(2, 3, sharex=True, sharey=True), ("printed", "listing"), strict=True):
+    for row, form in zip(
+        figure.subplots(2, 3, sharex=True, sharey=True), ("printed", "listing"), strict=True
+    ):
         for axes, other in zip(row, OTHERS, strict=True):
             _draw_field(axes, form, other)
             axes.label_outer()
@@ -264,7 +307,9 @@ def other_forms(_: pd.DataFrame) -> Figure:
 def draw_paths(data: pd.DataFrame) -> Figure:
     """Draw paths over the exact field at the length of training, a panel for each kind of path."""
     figure, n_tokens = new_figure(PAGE, 3.9), int(data["length"].iloc[0])
-    for axes, (series, style) in zip(figure.subplots(1, 3, sharey=True), WALKERS.items(), strict=True):
+    for axes, (series, style) in zip(
+        figure.subplots(1, 3, sharey=True), WALKERS.items(), strict=True
+    ):
         loss_field(axes, drawn("exact", n_tokens=n_tokens), faint=True)
         mine = data[data["series"] == series]
         paths(axes, mine, style.color, series, style.dashes)
@@ -275,7 +320,9 @@ def draw_paths(data: pd.DataFrame) -> Figure:
 
 
 def explore(data: pd.DataFrame, title: str) -> Any:
-    """Draw each loss surface for every value of O(T), with the paths of heads on it, as one interactive picture."""
+    """Draw each loss surface for every value of O(T), with the paths of heads on it, as one
+    interactive picture.
+    """
     from ihlab.plots import interactive
 
     n_tokens, surfaces = int(data["length"].iloc[0]), {}
@@ -303,7 +350,9 @@ FIGURE2 = Study(
         paper(
             "leads_to_0_1",
             "Induction heads means (0, 1): gradient descent leads there.",
-            of_forms("fraction of the square that descends to (0, 1), the lowest over O(T)", leads_there),
+            of_forms(
+                "fraction of the square that descends to (0, 1), the lowest over O(T)", leads_there
+            ),
             above=0.99,
             source="related to Figure 2",
             of_paper=False,
@@ -311,7 +360,9 @@ FIGURE2 = Study(
         paper(
             "converges_slower_with_t",
             "As O(T) increases, the contour lines become sparse: convergence slows down.",
-            of_forms("ratio of the mean slopes from one O(T) to the next, the largest ratio", slows_down),
+            of_forms(
+                "ratio of the mean slopes from one O(T) to the next, the largest ratio", slows_down
+            ),
             below=1.0,
         ),
         *directions(

@@ -1,7 +1,8 @@
-"""Figure 4b and 4c: training at many learning rates on real text, and whether KV shifting diverges less often.
+"""Figure 4b and 4c: training at many learning rates on real text, and whether KV shifting diverges
+less often.
 
-Models of two layers are trained on the sources of the standard library, at a constant rate after the warm-up. Gradients
-are not clipped, because clipping hides divergence.
+Models of two layers are trained on the sources of the standard library, at a constant rate after
+the warm-up. Gradients are not clipped, because clipping hides divergence.
 """
 
 from collections.abc import Callable
@@ -24,21 +25,26 @@ from tasks import TextTask
 ARMS = (VANILLA, KV)
 
 STABLE_RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256)
-"""Learning rates of Figure 4b's claim. No run of vanilla or KV shifting with the first six seeds diverged at them.
-They were fixed before the runs with new seeds."""
+"""Learning rates of Figure 4b's claim. No run of vanilla or KV shifting with the first six seeds
+diverged at them. They were fixed before the runs with new seeds."""
 RATES = (*STABLE_RATES, 0.362, 0.512)
-"""Learning rates. They were chosen on vanilla runs of an otherwise unused seed, from its best rate to divergence. The
-two lowest rates and 0.362 were added later: the best had been at 0.008, and all had diverged at 0.512 but none at
-0.256."""
+"""Learning rates. They were chosen on vanilla runs of an otherwise unused seed, from its best rate
+to divergence. The two lowest rates and 0.362 were added later: the best had been at 0.008, and all
+had diverged at 0.512 but none at 0.256."""
 SEEDS = 6
 """Number of seeds of both arms at every rate."""
 NEW_SEEDS = range(SEEDS, 12)
-"""Seeds of Figure 4b's claim, declared on 2026-11-26: with the first six, most rates had been undecided."""
+"""Seeds of Figure 4b's claim, declared on 2026-11-26: with the first six, most rates had been
+undecided.
+"""
 
 RISE = 0.5
-"""By the measure first declared, a run had diverged if it ended this many nats above its own lowest loss."""
+"""By the measure first declared, a run had diverged if it ended this many nats above its own lowest
+loss.
+"""
 LAST = 3
-"""Number of final evaluations whose mean is a run's last loss. A single evaluation may hit a spike."""
+"""Number of final evaluations whose mean is a run's last loss. A single evaluation may hit a spike.
+"""
 
 
 TASK = TextTask(vocab_size=1024, length=128)
@@ -49,7 +55,9 @@ GRID = Grid(
     ),
     {"arm": {VANILLA: {}, KV: {"attention": "kv_shift"}}, "lr": {rate: {"lr": rate} for rate in RATES}},
 )  # fmt: skip
-"""Narrower models and shorter sequences than those of `text`, so that six seeds of each rate take half an hour."""
+"""Narrower models and shorter sequences than those of `text`, so that six seeds of each rate take
+half an hour.
+"""
 
 
 def seeds(cell: Cell) -> range:
@@ -60,10 +68,11 @@ def seeds(cell: Cell) -> range:
 def measure(run: Run) -> dict[str, float]:
     """Return a run's lowest and last held-out losses, and whether it diverged.
 
-    `least` is the lowest held-out loss at any evaluation and `last` the mean of the last three, in nats per token. A
-    run has diverged if it ends no better than predicting token frequencies (`frequency_loss`), or if its loss stopped
-    being finite. In the second case `last` is ln(vocabulary), the loss of a uniform guess. This threshold is the same
-    for all runs: relative to its own `least`, a run that learns more before diverging would seem less stable.
+    `least` is the lowest held-out loss at any evaluation and `last` the mean of the last three, in
+    nats per token. A run has diverged if it ends no better than predicting token frequencies
+    (`frequency_loss`), or if its loss stopped being finite. In the second case `last` is
+    ln(vocabulary), the loss of a uniform guess. This threshold is the same for all runs: relative
+    to its own `least`, a run that learns more before diverging would seem less stable.
     """
     losses = run.metrics["eval_loss"].to_numpy(dtype=float)
     finite = not run.diverged and bool(np.isfinite(losses).all())
@@ -88,16 +97,21 @@ def _frequencies(task: TextTask) -> float:
 
 
 def critical_rate(data: pd.DataFrame) -> float | None:
-    """Return the lowest learning rate at which more than half the runs of either arm diverged, or None."""
+    """Return the lowest learning rate at which more than half the runs of either arm diverged, or
+    None.
+    """
     share = data.groupby(["lr", "arm"])["diverged"].mean().groupby("lr").max()
     over = share[share > 0.5]
     return None if over.empty else float(over.index.to_numpy().min())
 
 
 def less_vanilla(data: pd.DataFrame) -> pd.DataFrame:
-    """Return KV shifting's last loss - vanilla's with the same seed: a row for each seed, a column for each rate."""
+    """Return KV shifting's last loss - vanilla's with the same seed: a row for each seed, a column
+    for each rate.
+    """
     shifted, vanilla = (
-        data[data["arm"] == kind].pivot_table(index="seed", columns="lr", values="last") for kind in (KV, VANILLA)
+        data[data["arm"] == kind].pivot_table(index="seed", columns="lr", values="last")
+        for kind in (KV, VANILLA)
     )
     return shifted - vanilla
 
@@ -108,7 +122,9 @@ def first_seeds(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def on_average(data: pd.DataFrame) -> Measured:
-    """Measure Figure 4b by the mean over the stable rates. A diverged run counts with its `last` from the table."""
+    """Measure Figure 4b by the mean over the stable rates. A diverged run counts with its `last`
+    from the table.
+    """
     runs = data[data["seed"].isin(NEW_SEEDS) & data["lr"].isin(STABLE_RATES)]
     if runs.empty:
         raise NoRunsError("The table has no run with a new seed.")
@@ -124,7 +140,9 @@ def on_average(data: pd.DataFrame) -> Measured:
 
 
 def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) -> Number:
-    """Return vanilla's fraction of `lost` runs minus KV shifting's, at the lowest rate where most of either diverge."""
+    """Return vanilla's fraction of `lost` runs minus KV shifting's, at the lowest rate where most
+    of either diverge.
+    """
 
     def number(data: pd.DataFrame) -> Measured:
         critical = critical_rate(data)
@@ -149,23 +167,35 @@ def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) ->
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
     """Return the mean final loss at every rate, and the fraction of runs that diverged."""
-    by_rate = {column: data.pivot_table(index="lr", columns="arm", values=column) for column in ("last", "diverged")}
+    by_rate = {
+        column: data.pivot_table(index="lr", columns="arm", values=column)
+        for column in ("last", "diverged")
+    }
     lost = by_rate["diverged"][[*ARMS]].add_suffix(" diverged")
     return by_rate["last"][[*ARMS]].join(lost).round(3).reset_index()
 
 
 def differences(data: pd.DataFrame) -> Figure:
-    """Draw each seed's loss of KV shifting minus vanilla's at the stable rates, and its mean over these rates."""
+    """Draw each seed's loss of KV shifting minus vanilla's at the stable rates, and its mean over
+    these rates.
+    """
     table = less_vanilla(data[data["lr"].isin(STABLE_RATES)])
     table = table.assign(mean=table.mean(axis="columns")).rename(columns=str)
     rows = table.melt(ignore_index=False, value_name="gap").dropna().reset_index()
     first = f"seeds 0 to {SEEDS - 1}"
-    return _differences(rows.assign(seeds=np.where(rows["seed"] < SEEDS, first, "new seeds, which the claim uses")))
+    return _differences(
+        rows.assign(seeds=np.where(rows["seed"] < SEEDS, first, "new seeds, which the claim uses"))
+    )
 
 
-_differences = dots("lr", "gap", panels="seeds", xlabel="held-out loss less vanilla's", lines=(0.0,))
+_differences = dots(
+    "lr", "gap", panels="seeds", xlabel="held-out loss less vanilla's", lines=(0.0,)
+)
 _diverged = dots(
-    "lr", "last", colors="arm", xlabel="held-out loss at the end (rows: learning rate; dotted: token frequencies)"
+    "lr",
+    "last",
+    colors="arm",
+    xlabel="held-out loss at the end (rows: learning rate; dotted: token frequencies)",
 )
 
 

@@ -22,8 +22,8 @@ from tasks import NGramTask
 
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
-# The paper gives sizes only as non-embedding parameters and layers: 50M with 4, 0.4M with 2, 0.8K with 1. With d_mlp =
-# 8/3 d_model these are widths 1024, 128 and 8.
+# The paper gives sizes only as non-embedding parameters and layers: 50M with 4, 0.4M with 2, 0.8K
+# with 1. With d_mlp = 8/3 d_model these are widths 1024, 128 and 8.
 SIZES = {"0.8K": (1, 8, 1), "0.4M": (2, 128, 4), "50M": (4, 1024, 8)}
 """Layers, d_model, heads."""
 
@@ -34,8 +34,8 @@ LAPTOP_STEPS = {"0.8K": 1500, "0.4M": 300}
 LAPTOP_RATES = {"0.8K": 1.6e-2, "0.4M": 4e-3}
 """Learning rate at which vanilla reaches the highest final accuracy on tuning seeds, by size."""
 SEEDS, SMALLEST_SEEDS = 6, 16
-"""Number of seeds on a laptop. Any six of the first eight seeds gave the same decisions; five did not. At the smallest
-size some runs learn and some do not."""
+"""Number of seeds on a laptop. Any six of the first eight seeds gave the same decisions; five did
+not. At the smallest size some runs learn and some do not."""
 
 MARGIN = 0.05
 """Equivalence margin of accuracy, fixed before the runs: half of Figure 1a's `NEAR_CHANCE`."""
@@ -59,14 +59,18 @@ def is_smallest(cell: Cell) -> bool:
 
 
 def ngram_run(cell: Cell) -> RunConfig:
-    """Return the run of an attention at a size. The table of 200 is the paper's; other numbers are ours."""
+    """Return the run of an attention at a size. The table of 200 is the paper's; other numbers are
+    ours.
+    """
     arm, size = arm_and_size(cell)
     n_layers, d_model, n_heads = SIZES[size]
     model = ModelConfig(
         n_layers=n_layers, d_model=d_model, n_heads=n_heads, d_vocab=NGramTask().vocab_size, n_ctx=NGramTask().length,
         attention="kv_shift" if arm == KV else "vanilla",
     )  # fmt: skip
-    return RunConfig(task=NGramTask(), model=model, batch_size=32, eval_rows=256, checkpoints=2, compile=True)
+    return RunConfig(
+        task=NGramTask(), model=model, batch_size=32, eval_rows=256, checkpoints=2, compile=True
+    )
 
 
 def config(cell: Cell) -> RunConfig:
@@ -74,7 +78,9 @@ def config(cell: Cell) -> RunConfig:
     run, (_, size) = ngram_run(cell), arm_and_size(cell)
     # The larger size has learned by step 100. Later evaluations are as sparse as in Figure 1.
     growth = run.eval_growth if size == SMALLEST else EVAL_GROWTH
-    return run.replace(steps=LAPTOP_STEPS[size], lr=LAPTOP_RATES[size], eval_rows=128, eval_growth=growth)
+    return run.replace(
+        steps=LAPTOP_STEPS[size], lr=LAPTOP_RATES[size], eval_rows=128, eval_growth=growth
+    )
 
 
 def larger_config(cell: Cell) -> RunConfig:
@@ -85,8 +91,10 @@ def larger_config(cell: Cell) -> RunConfig:
 def measure(run: Run) -> dict[str, Any]:
     """Return when a run has learned, its final accuracy, and its mean accuracy over training.
 
-    - crossing: the steps to 90%, interpolated between the first such evaluation and the one before it;
-    - mean: the area under the curve, over unevenly spaced evaluations, divided by the steps trained.
+    - crossing: the steps to 90%, interpolated between the first such evaluation and the one before
+      it;
+    - mean: the area under the curve, over unevenly spaced evaluations, divided by the steps
+      trained.
     """
     row, metrics = learning(run, "accuracy"), run.metrics
     area = (metrics["accuracy"].rolling(2).mean() * metrics["step"].diff()).sum()
@@ -114,7 +122,10 @@ def _no_effect(size: str, kind: str, number: Number) -> Ask:
     )
 
 
-MEASURES = {"final": "final accuracy", "mean": "mean accuracy over training (linear between evaluations)"}
+MEASURES = {
+    "final": "final accuracy",
+    "mean": "mean accuracy over training (linear between evaluations)",
+}
 
 
 def _equal(size: str, column: str) -> Ask:
@@ -130,7 +141,9 @@ def _equal(size: str, column: str) -> Ask:
 
 
 def _sooner(size: str) -> Ask:
-    """Ask whether KV shifting needs fewer steps to 90%. Even if all models learn the table, one may learn sooner."""
+    """Ask whether KV shifting needs fewer steps to 90%. Even if all models learn the table, one may
+    learn sooner.
+    """
     kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
     ask = partial(
         Ask,
@@ -153,10 +166,10 @@ def _sooner(size: str) -> Ask:
 def figure9_asks(sizes: Sequence[str]) -> list[Ask]:
     """Ask Appendix E.3: KV shifting neither enhances nor weakens the learning of 3-grams.
 
-    For equivalence the whole interval must lie inside the margin. The tests use ranks, because runs of the smallest
-    size are bimodal. Both larger sizes end near 1 with either attention, so only their steps to 90% can tell the two
-    apart. About half of the variance of their final differences is noise: retraining the same seeds with different
-    rounding shows it.
+    For equivalence the whole interval must lie inside the margin. The tests use ranks, because runs
+    of the smallest size are bimodal. Both larger sizes end near 1 with either attention, so only
+    their steps to 90% can tell the two apart. About half of the variance of their final differences
+    is noise: retraining the same seeds with different rounding shows it.
     """
     untested = Measured("", None, 0, "No model of this scale has as many parameters.")
     return [
@@ -190,14 +203,26 @@ def view(data: pd.DataFrame) -> Figure:
     for panel, size in zip(figure.subplots(1, len(sizes), sharey=True), sizes, strict=True):
         runs = table[table["size"] == size].assign(curve=table["model"])
         learning_curves(panel, runs, "step", "accuracy", LINES)
-        for (arm, _), run in runs.groupby(["curve", "seed"]):  # a median hides that some seeds learn and some do not
-            panel.plot(run["step"], run["accuracy"], color=LINES[arm].color, linewidth=0.6, alpha=0.5)
-        panel.set_title(f"{size}\n{runs['n_params'].min():,} parameters, {runs['seed'].nunique()} seeds", fontsize=10)
+        for (arm, _), run in runs.groupby(
+            ["curve", "seed"]
+        ):  # a median hides that some seeds learn and some do not
+            panel.plot(
+                run["step"], run["accuracy"], color=LINES[arm].color, linewidth=0.6, alpha=0.5
+            )
+        panel.set_title(
+            f"{size}\n{runs['n_params'].min():,} parameters, {runs['seed'].nunique()} seeds",
+            fontsize=10,
+        )
         panel.set(xlabel="training step", ylim=(-0.02, 1.02))
         panel.xaxis.set_major_locator(MaxNLocator(4))
         panel.label_outer()
     figure.axes[0].set_ylabel("accuracy on $x_3$")
-    figure.legend(figure.axes[0].get_lines()[: len(LINES)], LINES, loc="outside lower center", ncols=len(LINES))
+    figure.legend(
+        figure.axes[0].get_lines()[: len(LINES)],
+        LINES,
+        loc="outside lower center",
+        ncols=len(LINES),
+    )
     return figure
 
 
@@ -206,7 +231,9 @@ def explore(data: pd.DataFrame, title: str) -> Any:
     from ihlab.plots import interactive
 
     axes = {"xlabel": "training step", "ylabel": "accuracy on x<sub>3</sub>"}
-    return interactive.curves(in_panels(data), "step", "accuracy", "model", "size", LINES, title, **axes)
+    return interactive.curves(
+        in_panels(data), "step", "accuracy", "model", "size", LINES, title, **axes
+    )
 
 
 def cells_of(sizes: Iterable[str]) -> list[Cell]:

@@ -1,13 +1,15 @@
 """Is the loss of a language model flatter with KV shifting?
 
-Section 4.3: at a high rate vanilla diverges and KV shifting does not, and "this suggests that the optimization space
-for KV shifting attention may be flatter". How sharp a loss is at a model's weights is measured by the largest
-eigenvalue of its Hessian over all weights, on the same held-out text for all models.
+Section 4.3: at a high rate vanilla diverges and KV shifting does not, and "this suggests that the
+optimization space for KV shifting attention may be flatter". How sharp a loss is at a model's
+weights is measured by the largest eigenvalue of its Hessian over all weights, on the same held-out
+text for all models.
 
-A comparison is fair at equal losses. They are equal before training, where models of a seed differ in alpha and beta
-only. Later, each model is measured at several checkpoints, and its sharpness is interpolated (its logarithm,
-linear in the loss) to the lowest loss that both models of a seed reach. All models have one constant rate, because
-sharpness follows the rate. Measures and thresholds were fixed before the runs.
+A comparison is fair at equal losses. They are equal before training, where models of a seed differ
+in alpha and beta only. Later, each model is measured at several checkpoints, and its sharpness is
+interpolated (its logarithm, linear in the loss) to the lowest loss that both models of a seed
+reach. All models have one constant rate, because sharpness follows the rate. Measures and
+thresholds were fixed before the runs.
 """
 
 from collections.abc import Callable
@@ -35,7 +37,9 @@ MODELS = (VANILLA, KV)
 SEQUENCES = 4
 """Held-out sequences on which the sharpness is measured."""
 ITERATIONS = 20
-"""Number of Hessian-vector products, which find the eigenvalue to three digits (`test_flatness.py`)."""
+"""Number of Hessian-vector products, which find the eigenvalue to three digits
+(`test_flatness.py`).
+"""
 
 
 TASK = TextTask(vocab_size=512, length=256)
@@ -49,7 +53,8 @@ GRID = Grid(
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Return the loss (nats) and the sharpness of every checkpoint, loss_0, sharpness_0, loss_1, ..., and at the end.
+    """Return the loss (nats) and the sharpness of every checkpoint, loss_0, sharpness_0, loss_1,
+    ..., and at the end.
 
     Two runs are compared at a loss that both reach, so a question needs all checkpoints.
     """
@@ -64,7 +69,9 @@ def measure(run: Run) -> dict[str, float]:
 
 def path(run: pd.Series) -> np.ndarray:
     """Return the losses and the sharpness of a run's checkpoints, [2, checkpoint]."""
-    return np.stack([run.filter(regex=f"^{name}_").to_numpy(dtype=float) for name in ("loss", "sharpness")])
+    return np.stack(
+        [run.filter(regex=f"^{name}_").to_numpy(dtype=float) for name in ("loss", "sharpness")]
+    )
 
 
 def loss_and_sharpness(model: "Transformer", batch: Batch) -> tuple[float, float]:
@@ -81,13 +88,16 @@ def loss_and_sharpness(model: "Transformer", batch: Batch) -> tuple[float, float
         slopes = torch.cat([slope.flatten() for slope in grad(loss, weights, create_graph=True)])
 
     def bent(along: torch.Tensor) -> torch.Tensor:
-        return torch.cat([slope.flatten() for slope in grad(slopes, weights, along, retain_graph=True)])
+        return torch.cat(
+            [slope.flatten() for slope in grad(slopes, weights, along, retain_graph=True)]
+        )
 
     return loss.item(), largest_eigenvalue(bent, len(slopes))
 
 
 def largest_eigenvalue(product: "Callable[[torch.Tensor], torch.Tensor]", size: int) -> float:
-    """Return the largest eigenvalue of a symmetric matrix, from its product with vectors, by Lanczos' iteration.
+    """Return the largest eigenvalue of a symmetric matrix, from its product with vectors, by
+    Lanczos' iteration.
 
     Power iteration would find the largest by size, which before training may be negative.
     """
@@ -161,7 +171,10 @@ FLATNESS = Study(
     config=GRID,
     seeds=range(1, 9),  # seed 0 was looked at
     measure=measure,
-    asks=(flatter("start", "before training", False), flatter("equal_loss", "at an equal loss", True)),
+    asks=(
+        flatter("start", "before training", False),
+        flatter("equal_loss", "at an equal loss", True),
+    ),
     summary_columns=("loss", "sharpness"),
     view=view,
 )

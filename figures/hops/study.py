@@ -1,15 +1,18 @@
-"""Figure 8 and two questions about it: how many hops does a model follow, given its attention and number of layers?
+"""Figure 8 and two questions about it: how many hops does a model follow, given its attention and
+number of layers?
 
 `ihlab.recipes.hop_horizon` has the measurement.
 
-- `figure8_learned`: Figure 8's laptop models with learned positions in place of RoPE. The published models of `gpu` and
-  `paper` have learned positions anyway.
-- `figure8_tuned`: is Figure 8 a moment of training? Its models with three layers, four times the steps, and each
-  attention at its own rate from one grid, chosen by the loss on seeds that no claim uses.
-- `saved_layer`: is the shift worth one layer, and does one layer double k*, the hops at which the error exceeds .1? In
-  both constructions of `ihlab.theory.k_hop`, L layers with the shift follow as many hops as L + 1 without, and one more
-  layer doubles the hops to within the margin. That it does *no more* cannot be tested: sequences of 2^L hops leave
-  little room beyond the 2^(L-1) - 1 hops of L hand-built vanilla layers. Two claims tested it as first declared.
+- `figure8_learned`: Figure 8's laptop models with learned positions in place of RoPE. The published
+  models of `gpu` and `paper` have learned positions anyway.
+- `figure8_tuned`: is Figure 8 a moment of training? Its models with three layers, four times the
+  steps, and each attention at its own rate from one grid, chosen by the loss on seeds that no claim
+  uses.
+- `saved_layer`: is the shift worth one layer, and does one layer double k*, the hops at which the
+  error exceeds .1? In both constructions of `ihlab.theory.k_hop`, L layers with the shift follow as
+  many hops as L + 1 without, and one more layer doubles the hops to within the margin. That it does
+  *no more* cannot be tested: sequences of 2^L hops leave little room beyond the 2^(L-1) - 1 hops of
+  L hand-built vanilla layers. Two claims tested it as first declared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,19 +43,25 @@ from tasks import MultiHopTask
 
 
 def _task(hops: int, letters: int, alphabet: int = 4) -> MultiHopTask:
-    return MultiHopTask(vocab_size=hops + 3 + alphabet, length=letters + 1, max_hops=hops, alphabet=alphabet)
+    return MultiHopTask(
+        vocab_size=hops + 3 + alphabet, length=letters + 1, max_hops=hops, alphabet=alphabet
+    )
 
 
 LAPTOP, ORIGINAL = _task(8, 48), _task(16, 98)
 
 L = 3
-"""Number of layers in `saved_layer`, whose sequences have 2^L hops. Hand-built models with L layers and the
-shift, or L + 1 without it, follow 2^L - 1 hops."""
+"""Number of layers in `saved_layer`, whose sequences have 2^L hops. Hand-built models with L layers
+and the shift, or L + 1 without it, follow 2^L - 1 hops."""
 
 
 def llama_run(task: MultiHopTask) -> RunConfig:
-    """Return the config of vanilla models with two layers and Llama blocks, which learn in fewer steps than GPT-2's."""
-    model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
+    """Return the config of vanilla models with two layers and Llama blocks, which learn in fewer
+    steps than GPT-2's.
+    """
+    model = ModelConfig(
+        n_layers=2, d_model=64, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length
+    )
     return RunConfig(
         task=task, model=model, steps=1000, batch_size=32, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256,
         checkpoints=2, compile=True,
@@ -60,9 +69,11 @@ def llama_run(task: MultiHopTask) -> RunConfig:
 
 
 def original_run(steps: int) -> RunConfig:
-    """Return the config of the original's vanilla models with two layers, for the scales `gpu` and `paper`.
+    """Return the config of the original's vanilla models with two layers, for the scales `gpu` and
+    `paper`.
 
-    They are GPT-2 blocks without unembedding (the residual stream is as wide as the logits), with dropout 0.1.
+    They are GPT-2 blocks without unembedding (the residual stream is as wide as the logits), with
+    dropout 0.1.
     """
     model = ModelConfig(
         n_layers=2, d_model=128, n_heads=4, d_vocab=128, n_ctx=ORIGINAL.length, dropout=0.1, unembedding="none",
@@ -77,15 +88,18 @@ def original_run(steps: int) -> RunConfig:
 def config(cell: Mapping[str, Any], run: RunConfig, **changes: Any) -> RunConfig:
     """Return the config of a model, from the run of two vanilla layers."""
     model = Cell(cell["attention"], cell["n_layers"])
-    return run.replace(model=run.model.replace(attention=model.variant, n_layers=model.n_layers, **changes))
+    return run.replace(
+        model=run.model.replace(attention=model.variant, n_layers=model.n_layers, **changes)
+    )
 
 
 def attention_only(cell: Mapping[str, Any]) -> RunConfig:
     """Return the config of a model of `saved_layer`: ten letters, no MLPs, 12,000 steps.
 
-    With Figure 8's four letters, a window of the last few tokens already contains several hops. The constructions use
-    attention, and need MLPs only to switch hops on and off. The rate was chosen on three vanilla layers, with seeds
-    that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or 1.6e-2.
+    With Figure 8's four letters, a window of the last few tokens already contains several hops. The
+    constructions use attention, and need MLPs only to switch hops on and off. The rate was chosen
+    on three vanilla layers, with seeds that no experiment uses: within 3000 steps they learned
+    three hops at 8e-3, but not at 3e-3 or 1.6e-2.
     """
     run = llama_run(_task(2**L, letters=10 * 2**L - 2, alphabet=10))
     return config(cell, run, mlp="none").replace(steps=12_000, batch_size=64, lr=8e-3)
@@ -94,11 +108,13 @@ def attention_only(cell: Mapping[str, Any]) -> RunConfig:
 def origin() -> pd.DataFrame:
     """Return the paper's Figure 8a: n_layers, hops, error.
 
-    Sanford et al. 2024 (arXiv 2402.09268) published these errors with their code. Their models are vanilla, with the
-    settings of `original_run`.
+    Sanford et al. 2024 (arXiv 2402.09268) published these errors with their code. Their models are
+    vanilla, with the settings of `original_run`.
     """
     table = pd.read_csv(Path(__file__).with_name("figure8a_origin.csv"))
-    same = (table["d_model"] == 128) & (table["n_heads"] == 4) & (table["train_sequences"] == "fresh")
+    same = (
+        (table["d_model"] == 128) & (table["n_heads"] == 4) & (table["train_sequences"] == "fresh")
+    )
     return table[same][["n_layers", "hops", "error"]]
 
 
@@ -147,12 +163,15 @@ def _growth(layers: int, hops: int) -> Number:
 def _error(attention: str, layers: int, hops: int) -> Number:
     cell = Cell(attention, layers)
     return described(
-        f"error of {cell} at k = {hops}", lambda data: stats.mean(_errors(data, cell, hops, hops), stats.SHARE)
+        f"error of {cell} at k = {hops}",
+        lambda data: stats.mean(_errors(data, cell, hops, hops), stats.SHARE),
     )
 
 
 def _untested(why: str, cell: Cell | None = None) -> Number:
-    """Return a number that is not tested, with the reason and the number of seeds of a cell, if any."""
+    """Return a number that is not tested, with the reason and the number of seeds of a cell, if
+    any.
+    """
     return lambda data: Measured("", None, len(pick(data, cell._asdict())) if cell else 0, why)
 
 
@@ -165,11 +184,12 @@ def _distance_to_origin(data: pd.DataFrame) -> stats.Estimate:
 
 
 def figure8_asks(layers: Sequence[int], most: int) -> list[Ask]:
-    """Return the questions about Appendix E.1. Its two sentences about five layers need models with five layers.
+    """Return the questions about Appendix E.1. Its two sentences about five layers need models with
+    five layers.
 
-    L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
-    previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
-    more hops (`ihlab.theory.k_hop`).
+    L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting,
+    which needs no previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16.
+    Other constructions follow more hops (`ihlab.theory.k_hop`).
     """
     deepest, paper = max(layers), partial(Ask, source="Appendix E.1, Figure 8", of_paper=True)
     why = _untested(
@@ -195,7 +215,8 @@ def figure8_asks(layers: Sequence[int], most: int) -> list[Ask]:
     ]
     if large:
         number = described(
-            "mean distance of the error from the published one, over depths and hops", _distance_to_origin
+            "mean distance of the error from the published one, over depths and hops",
+            _distance_to_origin,
         )
         agree = partial(paper, source="Figure 8a and 8b", below=0.05)
         asks.append(agree("reproduces_original", "Our vanilla reproduces the original's.", number))
@@ -219,10 +240,11 @@ def shade(label: str, depth: int) -> tuple[float, ...]:
 
 
 def errors_by_hops(data: pd.DataFrame) -> Figure:
-    """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth.
+    """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve
+    for each depth.
 
-    A panel has the colour of its attention in all figures. The published errors are dotted. Marks at an error of
-    `SMALL_ERROR` show how many hops hand-built models follow.
+    A panel has the colour of its attention in all figures. The published errors are dotted. Marks
+    at an error of `SMALL_ERROR` show how many hops hand-built models follow.
     """
     figure, errors = new_figure(PAGE, 4.6), by_hops(data)
     for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
@@ -234,12 +256,34 @@ def errors_by_hops(data: pd.DataFrame) -> Figure:
                 continue
             middle = of_depth.median()
             axes.plot(middle.index, middle, color=color, marker=marker, markersize=6)
-            axes.fill_between(middle.index, of_depth.min(), of_depth.max(), color=color, alpha=0.18, linewidth=0)
+            axes.fill_between(
+                middle.index, of_depth.min(), of_depth.max(), color=color, alpha=0.18, linewidth=0
+            )
             if label == VANILLA:
-                there = origin().query("n_layers == @depth and 1 <= hops <= @panel.hops.max()").sort_values("hops")
-                axes.plot(there["hops"], there["error"], ":", color=color, marker=marker, mfc="white", ms=5)
+                there = (
+                    origin()
+                    .query("n_layers == @depth and 1 <= hops <= @panel.hops.max()")
+                    .sort_values("hops")
+                )
+                axes.plot(
+                    there["hops"],
+                    there["error"],
+                    ":",
+                    color=color,
+                    marker=marker,
+                    mfc="white",
+                    ms=5,
+                )
                 axes.plot([], [], color="0.4", marker=marker, label=f"{depth} layers")
-                axes.plot([], [], ":", color="0.4", marker=marker, mfc="white", label=f"{depth} layers, published")
+                axes.plot(
+                    [],
+                    [],
+                    ":",
+                    color="0.4",
+                    marker=marker,
+                    mfc="white",
+                    label=f"{depth} layers, published",
+                )
         axes.set(ylim=(-0.02, 0.8))
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -248,7 +292,12 @@ def errors_by_hops(data: pd.DataFrame) -> Figure:
         axes.plot([], [], "|", color="0.4", ms=10, mew=2.5, label="reached by hand")
         for depth in sorted(set(data["n_layers"])):
             if most := Cell(label, depth).by_hand():
-                mark = {"color": shade(label, depth), "lw": 2.5, "solid_capstyle": "butt", "zorder": 1}
+                mark = {
+                    "color": shade(label, depth),
+                    "lw": 2.5,
+                    "solid_capstyle": "butt",
+                    "zorder": 1,
+                }
                 axes.plot([most, most], [SMALL_ERROR - 0.03, SMALL_ERROR + 0.03], **mark)
         axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing one of four letters")
         axes.set(xlabel="hops")
@@ -263,7 +312,9 @@ def mean_errors(data: pd.DataFrame) -> pd.DataFrame:
     """Return the mean error over seeds at 1, 2, 4, ... hops, by number of layers and attention."""
     errors = by_hops(data)
     shown = errors[errors["hops"].isin((1, 2, 4, 8, 16))]
-    table = shown.pivot_table(index=["n_layers", "attention"], columns="hops", values="error", sort=False).round(3)
+    table = shown.pivot_table(
+        index=["n_layers", "attention"], columns="hops", values="error", sort=False
+    ).round(3)
     table = table.rename(columns="error at k = {}".format).rename_axis(columns=None)
     return table.reset_index(names=["layers", "attention"])
 
@@ -275,7 +326,9 @@ def explore_errors(data: pd.DataFrame, title: str) -> Any:
     errors = by_hops(data)
     shown = errors[errors["hops"] > 0].assign(layers=errors["n_layers"].map("{} layers".format))
     lines = {f"{layers} layers": Line(color) for layers, color in GREYS.items()}
-    return interactive.curves(shown, "hops", "error", "layers", "attention", lines, title, "hops", "error")
+    return interactive.curves(
+        shown, "hops", "error", "layers", "attention", lines, title, "hops", "error"
+    )
 
 
 def cells_of(layers: Sequence[int]) -> list[dict[str, Any]]:
@@ -286,7 +339,12 @@ def cells_of(layers: Sequence[int]) -> list[dict[str, Any]]:
 def original_scale(layers: Sequence[int], seeds: range, steps: int) -> dict[str, Any]:
     """Return the fields that differ at a scale with the original's settings."""
     asks = figure8_asks(layers, ORIGINAL.max_hops)
-    return {"cells": cells_of(layers), "seeds": seeds, "asks": asks, "config": partial(config, run=original_run(steps))}
+    return {
+        "cells": cells_of(layers),
+        "seeds": seeds,
+        "asks": asks,
+        "config": partial(config, run=original_run(steps)),
+    }
 
 
 TITLE = "Do models with KV shifting make fewer errors in multi-hop induction"
@@ -300,7 +358,9 @@ FIGURE8 = Study(
     declared="2026-11-22",
     cells=cells_of((2, 3)),
     config=partial(config, run=llama_run(LAPTOP)),
-    seeds=range(15, 20),  # The claims, steps and batch size were fixed before any model with these seeds was trained.
+    seeds=range(
+        15, 20
+    ),  # The claims, steps and batch size were fixed before any model with these seeds was trained.
     measure=hop_measures,
     asks=figure8_asks((2, 3), LAPTOP.max_hops),
     view=errors_by_hops,
@@ -324,7 +384,13 @@ FIGURE8_LEARNED = replace(
     config=partial(config, run=llama_run(LAPTOP), positional="learned"),
     seeds=range(8),
     asks=[
-        replace(ask, source="Figure 8 with learned positions", of_paper=False, statement=None, declared="")
+        replace(
+            ask,
+            source="Figure 8 with learned positions",
+            of_paper=False,
+            statement=None,
+            declared="",
+        )
         for ask in FIGURE8.asks
         if not ask.sentence.endswith("(L = 5).")
     ],

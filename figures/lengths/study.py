@@ -1,12 +1,15 @@
-"""Length generalisation: models trained on short sequences read sequences up to eight times as long.
+"""Length generalisation: models trained on short sequences read sequences up to eight times as
+long.
 
-Learned positions make induction easy for two vanilla layers (the study `robustness`). This study measures what they
-cost. Every model can read the longest sequences, but training sequences use only the first eighth of its positions.
+Learned positions make induction easy for two vanilla layers (the study `robustness`). This study
+measures what they cost. Every model can read the longest sequences, but training sequences use only
+the first eighth of its positions.
 
-Each model is trained in two stages. The first tries every learning rate of a grid until 90% accuracy, on tuning seeds.
-The second trains at the fastest rate to the last step, on the seeds of the claims. The final model answers new
-induction sequences of each length, drawn from the same vocabulary. Longer sequences also have more distinct tokens to
-tell apart. Measures, thresholds and seeds were fixed before the runs.
+Each model is trained in two stages. The first tries every learning rate of a grid until 90%
+accuracy, on tuning seeds. The second trains at the fastest rate to the last step, on the seeds of
+the claims. The final model answers new induction sequences of each length, drawn from the same
+vocabulary. Longer sequences also have more distinct tokens to tell apart. Measures, thresholds and
+seeds were fixed before the runs.
 """
 
 from dataclasses import replace
@@ -20,7 +23,17 @@ from matplotlib.figure import Figure
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import DEPTHS, KV1, V2, figure1_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, difference, mean_over_seeds, untested_if, values
+from ihlab.study.ask import (
+    Ask,
+    Cell,
+    Measured,
+    Number,
+    claim_id,
+    difference,
+    mean_over_seeds,
+    untested_if,
+    values,
+)
 from ihlab.study.rates import ACCURACY
 from ihlab.study.study import Grid, Run, Study, Tuned, cells, steps_to_90
 from ihlab.training.config import RunConfig
@@ -40,7 +53,8 @@ MODELS = {**DEPTHS, KV2: {"attention": "kv_shift", "n_layers": 2}}
 """Fields of the model that make each variant."""
 
 KEEPS, LOSES = -0.1, -0.5
-"""A model keeps its accuracy if its change with length is above the first number, and loses it if below the second.
+"""A model keeps its accuracy if its change with length is above the first number, and loses it if
+below the second.
 
 A model that does not learn the task has nothing to keep, so its claim is not tested."""
 QUESTIONS: tuple[tuple[str, str, float], ...] = (
@@ -75,7 +89,8 @@ GRID = for_longer(RUN, replace(RUN.task, vocab_size=9 * RUN.task.length))  # typ
 def accuracy_by_length(
     run: Run, untrained_rows: Literal["as they are", "set to 0"] = "as they are"
 ) -> dict[str, float]:
-    """Return the accuracy of a run's final model over all answers of `ROWS` new sequences of each length.
+    """Return the accuracy of a run's final model over all answers of `ROWS` new sequences of each
+    length.
 
     `untrained_rows`: what to do with learned positions that no training sequence has.
     """
@@ -107,17 +122,26 @@ def measure(run: Run) -> dict[str, float]:
 
 def lengths(data: pd.DataFrame) -> list[int]:
     """Return the tested lengths."""
-    return [int(column.rpartition("_")[2]) for column in data.columns if column.startswith("accuracy_at_")]
+    return [
+        int(column.rpartition("_")[2])
+        for column in data.columns
+        if column.startswith("accuracy_at_")
+    ]
 
 
-def change(cell: Cell, data: pd.DataFrame, column: str = "accuracy", words: str = "accuracy at length {}") -> Measured:
-    """Return the accuracy at the longest length, in columns `<column>_at_<length>`, minus that at the trained length.
+def change(
+    cell: Cell, data: pd.DataFrame, column: str = "accuracy", words: str = "accuracy at length {}"
+) -> Measured:
+    """Return the accuracy at the longest length, in columns `<column>_at_<length>`, minus that at
+    the trained length.
 
     `words` describes the first of these accuracies, with {} for the length.
     """
     short, *_, long = lengths(data)
     difference = f"{words.format(long)} minus that at {short}"
-    return mean_over_seeds(f"{column}_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, difference)(data)
+    return mean_over_seeds(
+        f"{column}_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, difference
+    )(data)
 
 
 def not_learned(cell: Cell, data: pd.DataFrame, bar: float = ACCURACY) -> str:
@@ -125,7 +149,9 @@ def not_learned(cell: Cell, data: pd.DataFrame, bar: float = ACCURACY) -> str:
     short = float(np.mean(values(data, cell, f"accuracy_at_{lengths(data)[0]}")))
     if short >= bar:
         return ""
-    return f"{cell['variant']}: the task is not learned (accuracy {short:.3f} at the trained length)."
+    return (
+        f"{cell['variant']}: the task is not learned (accuracy {short:.3f} at the trained length)."
+    )
 
 
 def decay_decides(_: pd.DataFrame) -> str:
@@ -171,7 +197,9 @@ def ahead(one: Cell, other: Cell, data: pd.DataFrame, column: str = "accuracy") 
 
 
 def helps(positions: str) -> Ask:
-    """Ask whether KV shifting reads longer sequences better than two vanilla layers that have learned the task, too."""
+    """Ask whether KV shifting reads longer sequences better than two vanilla layers that have
+    learned the task, too.
+    """
     kv, vanilla = ({"variant": model, "setting": positions} for model in (KV1, V2))
     declared = untested_if(partial(not_learned, vanilla), partial(ahead, kv, vanilla))
     return Ask(
@@ -187,7 +215,9 @@ def helps(positions: str) -> Ask:
 
 
 def by_length(data: pd.DataFrame, lines: str, column: str = "accuracy") -> pd.DataFrame:
-    """Return a row for each run and length, with the column `lines` and the value of `<column>_at_<length>`."""
+    """Return a row for each run and length, with the column `lines` and the value of
+    `<column>_at_<length>`.
+    """
     columns = {f"{column}_at_{length}": length for length in lengths(data)}
     long = data[["variant", lines, "seed", *columns]].rename(columns=columns)
     return long.melt(["variant", lines, "seed"], list(columns.values()), "length", "answers right")
@@ -224,11 +254,12 @@ LENGTHS = Study(
 )
 
 
-# With RoPE and ALiBi two vanilla layers have not learned the task above, so nothing is compared. Sequences of 16 tokens
-# are learned faster. Training stops at an accuracy of .99, so that models are equally good at the trained length, and
-# two layers with the shift are compared, too, so that the shift is the only difference. All have one rate. Seed 99 was
-# known: two vanilla layers with RoPE reach 90% after 542 steps. Prediction: the shift helps with RoPE and ALiBi, but
-# not with learned positions, because those of longer sequences are never trained.
+# With RoPE and ALiBi two vanilla layers have not learned the task above, so nothing is compared.
+# Sequences of 16 tokens are learned faster. Training stops at an accuracy of .99, so that models
+# are equally good at the trained length, and two layers with the shift are compared, too, so that
+# the shift is the only difference. All have one rate. Seed 99 was known: two vanilla layers with
+# RoPE reach 90% after 542 steps. Prediction: the shift helps with RoPE and ALiBi, but not with
+# learned positions, because those of longer sequences are never trained.
 
 EQUAL = 0.98
 """Accuracy at the trained length from which a model counts as having learned the task."""
@@ -244,7 +275,9 @@ GRID_OF_16 = for_longer(
 
 
 def shift_helps(model: str, positions: str) -> Ask:
-    """Ask whether a model with the shift reads longer sequences better than two vanilla layers, equally good at 16."""
+    """Ask whether a model with the shift reads longer sequences better than two vanilla layers,
+    equally good at 16.
+    """
     kv, vanilla = ({"variant": each, "setting": positions} for each in (model, V2))
 
     def unequal(data: pd.DataFrame) -> str:
@@ -281,15 +314,20 @@ LENGTHS_16 = replace(
     config=GRID_OF_16,
     tuned=None,
     seeds=range(6),
-    asks=[shift_helps(model, positions) for positions in (ROPE, ALIBI, LEARNED) for model in (KV1, KV2)],
+    asks=[
+        shift_helps(model, positions)
+        for positions in (ROPE, ALIBI, LEARNED)
+        for model in (KV1, KV2)
+    ],
     summary_columns=tuple(f"accuracy_at_{16 * factor}" for factor in FACTORS),
 )
 
 
-# With learned positions, embeddings beyond position 32 are in no training sequence. They have no gradient, and weight
-# decay alone moves them, towards 0, the faster the higher the rate. Does decay explain the difference between models?
-# The same runs again with fresh seeds, at the rates chosen above, with and without decay of the position embeddings.
-# Prediction: without decay both models lose accuracy, and differ by at most .05; with these rows set to 0 both keep it.
+# With learned positions, embeddings beyond position 32 are in no training sequence. They have no
+# gradient, and weight decay alone moves them, towards 0, the faster the higher the rate. Does decay
+# explain the difference between models? The same runs again with fresh seeds, at the rates chosen
+# above, with and without decay of the position embeddings. Prediction: without decay both models
+# lose accuracy, and differ by at most .05; with these rows set to 0 both keep it.
 
 DECAYED, UNDECAYED = "decayed", "not decayed"
 RATES_OF_LENGTHS = {KV1: 6.4e-2, V2: 1.6e-2}
@@ -299,15 +337,24 @@ BY_DECAY = 0.5
 
 
 def config_of_table(cell: Cell) -> RunConfig:
-    """Return the run of `lengths` with learned positions, whose embeddings have weight decay or none."""
+    """Return the run of `lengths` with learned positions, whose embeddings have weight decay or
+    none.
+    """
     run = GRID({"variant": cell["variant"], "setting": LEARNED})
-    return run.replace(lr=cell["lr"], undecayed=("pos_embed.weight",) if cell["table"] == UNDECAYED else ())
+    return run.replace(
+        lr=cell["lr"], undecayed=("pos_embed.weight",) if cell["table"] == UNDECAYED else ()
+    )
 
 
 def measure_table(run: Run) -> dict[str, float]:
-    """Return `measure`, and columns `zeroed_at_<length>`: the accuracy with untrained positions set to 0."""
+    """Return `measure`, and columns `zeroed_at_<length>`: the accuracy with untrained positions set
+    to 0.
+    """
     zeroed = accuracy_by_length(run, "set to 0")
-    return {**measure(run), **{name.replace("accuracy", "zeroed"): value for name, value in zeroed.items()}}
+    return {
+        **measure(run),
+        **{name.replace("accuracy", "zeroed"): value for name, value in zeroed.items()},
+    }
 
 
 def of_table(variant: str, table: str, lr: float | None = None) -> Cell:
@@ -316,7 +363,9 @@ def of_table(variant: str, table: str, lr: float | None = None) -> Cell:
 
 
 def better(setting: str, column: str, one: Cell, other: Cell) -> Ask:
-    """Ask whether KV shifting reads longer sequences better under one treatment of untrained positions."""
+    """Ask whether KV shifting reads longer sequences better under one treatment of untrained
+    positions.
+    """
     return Ask(
         id="helps",
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
@@ -357,9 +406,13 @@ def needs_none(variant: str) -> Ask:
 def view_of_tables(data: pd.DataFrame) -> Figure:
     """Draw the accuracy against the length, one line per treatment of untrained positions."""
     lines = "untrained positions"
-    runs = data[data["lr"] == data["variant"].map(RATES_OF_LENGTHS)].rename(columns={"table": lines})
+    runs = data[data["lr"] == data["variant"].map(RATES_OF_LENGTHS)].rename(
+        columns={"table": lines}
+    )
     zeroed = runs[runs[lines] == UNDECAYED].assign(**{lines: "set to 0"})
-    return against_length(pd.concat([by_length(runs, lines), by_length(zeroed, lines, "zeroed")]), lines)
+    return against_length(
+        pd.concat([by_length(runs, lines), by_length(zeroed, lines, "zeroed")]), lines
+    )
 
 
 UNTRAINED_POSITIONS = replace(
@@ -377,9 +430,24 @@ UNTRAINED_POSITIONS = replace(
     seeds=range(20, 26),
     measure=measure_table,
     asks=[
-        better("as drawn, each model's own rate", "accuracy", of_table(KV1, UNDECAYED), of_table(V2, UNDECAYED)),
-        better("as drawn, vanilla's rate", "accuracy", of_table(KV1, UNDECAYED, 1.6e-2), of_table(V2, UNDECAYED)),
-        better("set to 0, each model's own rate", "zeroed", of_table(KV1, UNDECAYED), of_table(V2, UNDECAYED)),
+        better(
+            "as drawn, each model's own rate",
+            "accuracy",
+            of_table(KV1, UNDECAYED),
+            of_table(V2, UNDECAYED),
+        ),
+        better(
+            "as drawn, vanilla's rate",
+            "accuracy",
+            of_table(KV1, UNDECAYED, 1.6e-2),
+            of_table(V2, UNDECAYED),
+        ),
+        better(
+            "set to 0, each model's own rate",
+            "zeroed",
+            of_table(KV1, UNDECAYED),
+            of_table(V2, UNDECAYED),
+        ),
         *(ask_of(variant) for ask_of in (from_decay, needs_none) for variant in (KV1, V2)),
     ],
     summary_columns=(*(f"accuracy_at_{32 * factor}" for factor in FACTORS), "zeroed_at_256"),

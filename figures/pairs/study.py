@@ -1,15 +1,18 @@
-"""Does a shorter convolution of queries than of keys give n-gram induction heads (arXiv 2411.19574, section 5)?
+"""Does a shorter convolution of queries than of keys give n-gram induction heads (arXiv 2411.19574,
+section 5)?
 
-"One possible alternative is to set the kernel size of the query's short convolution to key's - 1 to simulate the
-learning process of n-gram induction heads." For two tokens, queries mix 2 tokens and keys 3. One layer with hand-set
-weights then follows both letters (`tests/model/test_pairs_by_hand.py`): the query holds the last letter and half of the
-one before, the key at each follower the letter before it and half of the one before that. The key that matches both
-letters in the right order scores 5/4, every other key 1 or less.
+"One possible alternative is to set the kernel size of the query's short convolution to key's - 1 to
+simulate the learning process of n-gram induction heads." For two tokens, queries mix 2 tokens and
+keys 3. One layer with hand-set weights then follows both letters
+(`tests/model/test_pairs_by_hand.py`): the query holds the last letter and half of the one before,
+the key at each follower the letter before it and half of the one before that. The key that matches
+both letters in the right order scores 5/4, every other key 1 or less.
 
-`tasks.PairTask` asks for the follower of two letters. The last letter alone gives an accuracy of 1/3, both letters
-without their order at most .57 (`tests/tasks/test_pairs.py`). Without a shift of the queries, one layer attends by the
-last letter alone. Other solutions remain possible: a head for each letter of the alphabet, which adds this letter to
-the last one, and an MLP that chooses among the heads, could do it. So this is a question about learning.
+`tasks.PairTask` asks for the follower of two letters. The last letter alone gives an accuracy of
+1/3, both letters without their order at most .57 (`tests/tasks/test_pairs.py`). Without a shift of
+the queries, one layer attends by the last letter alone. Other solutions remain possible: a head for
+each letter of the alphabet, which adds this letter to the last one, and an MLP that chooses among
+the heads, could do it. So this is a question about learning.
 
 Measures and thresholds were fixed before the runs. The setting was chosen on seed 100.
 """
@@ -50,7 +53,9 @@ GRID = Grid(
 
 
 def question(variant: str) -> Ask:
-    """Ask whether a variant learns the task. Variants with a shorter window for queries are expected to."""
+    """Ask whether a variant learns the task. Variants with a shorter window for queries are
+    expected to.
+    """
     more: dict[str, Any] = {"source": "about the paper's kernel sizes (section 5)"}
     if variant == Q2K3:
         more = {"source": "section 5", "of_paper": True}
@@ -77,5 +82,11 @@ PAIRS = Study(
     tuned=Tuned(rates=(4e-3, 1e-2, 2.5e-2)),
     asks=tuple(map(question, VARIANTS)),
     summary_columns=("best", "steps_to_90"),
-    view=dots("variant", "best", xlabel="highest accuracy", lines=(1 / (TASK.letters - 1),), xlim=(0, 1.03)),
+    view=dots(
+        "variant",
+        "best",
+        xlabel="highest accuracy",
+        lines=(1 / (TASK.letters - 1),),
+        xlim=(0, 1.03),
+    ),
 )

@@ -1,20 +1,24 @@
 """Does a narrow model find fewer answers of induction at once?
 
-"This limitation in width will result in the model considering a limited number of different implicit inductions in
-parallel, or introducing noise in superposition" (arXiv 2411.19574, section 3.2). Here the last token of a sequence
-occurred once or four times before, each time with another follower, and the target is one of the followers
-(`RepeatTask`). The best prediction is uniform on all of them, so the last position has to hold several answers at once.
+"This limitation in width will result in the model considering a limited number of different
+implicit inductions in parallel, or introducing noise in superposition" (arXiv 2411.19574, section
+3.2). Here the last token of a sequence occurred once or four times before, each time with another
+follower, and the target is one of the followers (`RepeatTask`). The best prediction is uniform on
+all of them, so the last position has to hold several answers at once.
 
-The measure is the fraction of the n followers that are among the n most likely tokens. A random choice among the
-sequence's other tokens finds 1/14 or 4/11 of them. One layer of KV shifting and two of vanilla attention, both with one
-head, learn each number of followers at widths 8 and 32, at the learning rate with the lowest loss.
+The measure is the fraction of the n followers that are among the n most likely tokens. A random
+choice among the sequence's other tokens finds 1/14 or 4/11 of them. One layer of KV shifting and
+two of vanilla attention, both with one head, learn each number of followers at widths 8 and 32, at
+the learning rate with the lowest loss.
 
-Prediction: at width 8 a single follower is found, and the fraction found of four followers is lower by .2.
-At width 32 four followers are found nearly as well as one. Measures and thresholds were fixed before the runs.
+Prediction: at width 8 a single follower is found, and the fraction found of four followers is lower
+by .2. At width 32 four followers are found nearly as well as one. Measures and thresholds were
+fixed before the runs.
 
-The paper speaks of vanilla attention, which the first version left out, because it learns induction unreliably at width
-8 (Figure 1b). It has four times the steps here. Prediction, before its runs: at width 8 it does not find a single
-follower, so nothing can be compared there; at width 32 it finds nearly as many of four.
+The paper speaks of vanilla attention, which the first version left out, because it learns induction
+unreliably at width 8 (Figure 1b). It has four times the steps here. Prediction, before its runs: at
+width 8 it does not find a single follower, so nothing can be compared there; at width 32 it finds
+nearly as many of four.
 """
 
 from dataclasses import replace
@@ -42,9 +46,20 @@ SEQUENCES = 512
 TASK = RepeatTask(vocab_size=64, length=16)
 MODEL = ModelConfig(n_layers=1, d_model=32, n_heads=1, d_vocab=TASK.vocab_size, n_ctx=TASK.length)
 GRID = Grid(
-    RunConfig(task=TASK, model=MODEL, batch_size=128, warmup=20, weight_decay=0.0, checkpoints=2, eval_every=100),
+    RunConfig(
+        task=TASK,
+        model=MODEL,
+        batch_size=128,
+        warmup=20,
+        weight_decay=0.0,
+        checkpoints=2,
+        eval_every=100,
+    ),
     {
-        "variant": {KV1: {"attention": "kv_shift", "steps": 600}, V2: {"n_layers": 2, "steps": 2400}},
+        "variant": {
+            KV1: {"attention": "kv_shift", "steps": 600},
+            V2: {"n_layers": 2, "steps": 2400},
+        },
         "width": {8: {"d_model": 8}, 32: {}},
         "followers": {1: {}, 4: {"followers": 4}},
     },
@@ -54,7 +69,9 @@ LEARNED = 0.9
 
 
 def followers_found(run: Run) -> dict[str, float]:
-    """Return the mean fraction of a sequence's n followers that are among the n most likely tokens at its end."""
+    """Return the mean fraction of a sequence's n followers that are among the n most likely tokens
+    at its end.
+    """
     import torch
 
     task = run.config.task
@@ -70,7 +87,9 @@ def followers_found(run: Run) -> dict[str, float]:
 
 
 def not_learned(variant: str, width: int, data: pd.DataFrame) -> str:
-    """Return why a model that finds too few single followers (a mean below `LEARNED`) is not compared on four."""
+    """Return why a model that finds too few single followers (a mean below `LEARNED`) is not
+    compared on four.
+    """
     single = np.array(values(data, {"variant": variant, "width": width, "followers": 1}, "found"))
     some = f"{(single >= LEARNED).sum()} of {len(single)} runs find a single follower (mean {single.mean():.2f})"
     if single.mean() >= LEARNED:
@@ -83,8 +102,15 @@ def asks_of(variant: str) -> list[Ask]:
     narrow_one, narrow_four, wide_one, wide_four = (
         {"variant": variant, **cell} for cell in cells(width=(8, 32), followers=(1, 4))
     )
-    where: dict[str, Any] = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
-    compared = [difference(narrow_one, narrow_four, "found"), difference(wide_one, wide_four, "found")]
+    where: dict[str, Any] = {
+        "setting": {"model": variant},
+        "statement": 11,
+        "source": "section 3.2",
+    }
+    compared = [
+        difference(narrow_one, narrow_four, "found"),
+        difference(wide_one, wide_four, "found"),
+    ]
     suffix = ""
     if variant != KV1:
         suffix = ".vanilla"
@@ -120,10 +146,16 @@ def asks_of(variant: str) -> list[Ask]:
 def view(data: pd.DataFrame) -> Figure:
     """Draw the fraction that each model finds."""
     words = data.assign(
-        width=data["width"].map("width {}".format), followers=data["followers"].map({1: "one", 4: "four"})
+        width=data["width"].map("width {}".format),
+        followers=data["followers"].map({1: "one", 4: "four"}),
     )
     draw = dots(
-        "followers", "found", panels="width", colors="variant", xlabel="fraction of followers found", xlim=(0, 1.03)
+        "followers",
+        "found",
+        panels="width",
+        colors="variant",
+        xlabel="fraction of followers found",
+        xlim=(0, 1.03),
     )
     return draw(words)
 

@@ -1,8 +1,9 @@
 """What do sequences of period 2 teach? (Section 3.2, after Theorem 3.4.)
 
-The paper says that [A][B][A][B] can be answered by the previous token, and that a head which learns this fails on
-[A][B][C][A][B]. A model is trained on period 2 and tested on periods 2 to 8. In a sequence of period p these rules are
-right with these probabilities, where p > 2 (all are right in period 2):
+The paper says that [A][B][A][B] can be answered by the previous token, and that a head which learns
+this fails on [A][B][C][A][B]. A model is trained on period 2 and tested on periods 2 to 8. In a
+sequence of period p these rules are right with these probabilities, where p > 2 (all are right in
+period 2):
 
 | rule | right | says the token before |
 | --- | --- | --- |
@@ -10,15 +11,17 @@ right with these probabilities, where p > 2 (all are right in period 2):
 | the token before the current one | 0 | 1 |
 | any token of the sequence but the current one | 1 / (p - 1) | 1 / (p - 1) |
 
-So a model that has not learned induction can have an accuracy of .5 in period 3. It fails there if its accuracy is
-nearer to .5 than to 1: below .75. The threshold first declared, .2, is lower than the accuracy of most rules without
-induction. An ablation measures which value route a model needs in period 2. Induction reads the own value of the token
-it attends to. A head that attends to the current token and reads its previous value also answers with the token before.
+So a model that has not learned induction can have an accuracy of .5 in period 3. It fails there if
+its accuracy is nearer to .5 than to 1: below .75. The threshold first declared, .2, is lower than
+the accuracy of most rules without induction. An ablation measures which value route a model needs
+in period 2. Induction reads the own value of the token it attends to. A head that attends to the
+current token and reads its previous value also answers with the token before.
 
-Two controls are trained from the same start on ordinary induction (random repeats) and on period 3. Then the models of
-period 2 continue on these two tasks, to see whether what they learned saves or costs steps. All have one learning
-rate. Measures and thresholds were fixed before the runs. The setting was chosen on two other seeds, on which KV
-shifting followed a mixture of the first two rules and two vanilla layers the third.
+Two controls are trained from the same start on ordinary induction (random repeats) and on period 3.
+Then the models of period 2 continue on these two tasks, to see whether what they learned saves or
+costs steps. All have one learning rate. Measures and thresholds were fixed before the runs. The
+setting was chosen on two other seeds, on which KV shifting followed a mixture of the first two
+rules and two vanilla layers the third.
 """
 
 from collections.abc import Callable
@@ -91,13 +94,15 @@ def train_on(trained: Trained) -> list[tuple[Cell, RunConfig]]:
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Return a model's steps to learn its task, the effect of ablating its value routes, and its answers by period.
+    """Return a model's steps to learn its task, the effect of ablating its value routes, and its
+    answers by period.
 
-    - steps_to_90: the first evaluated step with 90% accuracy on the training task, from the start of that task;
-    - fall_own, fall_before: the fall in accuracy in period 2 if the route of the own or of the previous value is
-      ablated in all heads; NaN for vanilla models;
-    - right_2, before_2, current_2, right_3, ...: the fractions of answers in each tested period that are right, the
-      token before (where it is not right) and the current token.
+    - steps_to_90: the first evaluated step with 90% accuracy on the training task, from the start
+      of that task;
+    - fall_own, fall_before: the fall in accuracy in period 2 if the route of the own or of the
+      previous value is ablated in all heads; NaN for vanilla models;
+    - right_2, before_2, current_2, right_3, ...: the fractions of answers in each tested period
+      that are right, the token before (where it is not right) and the current token.
     """
     import torch
 
@@ -111,14 +116,18 @@ def measure(run: Run) -> dict[str, float]:
         with torch.no_grad():
             said = model(torch.from_numpy(batch.inputs)).argmax(dim=-1).numpy()
         if period == 2 and model.cfg.shifted:
-            effects = route_effects(model, batch, routes=[Route(None, 0), Route(None, 1)], together=True)
+            effects = route_effects(
+                model, batch, routes=[Route(None, 0), Route(None, 1)], together=True
+            )
             row["fall_own"], row["fall_before"] = effects["accuracy_fall"]
         row |= {f"{kind}_{period}": fraction for kind, fraction in answered(batch, said).items()}
     return row
 
 
 def answered(batch: Batch, said: np.ndarray) -> dict[str, float]:
-    """Return the fractions of answers that are right, the token before and not right, and the current token."""
+    """Return the fractions of answers that are right, the token before and not right, and the
+    current token.
+    """
     asked = batch.answers != IGNORE
     before = np.pad(batch.inputs, ((0, 0), (1, 0)))[:, :-1]
     right = said == batch.answers
@@ -145,25 +154,35 @@ def answers(column: str, curve: str, period: int) -> Number:
 
     def number(data: pd.DataFrame) -> Measured:
         fractions = values(data, {"curve": curve}, f"{column}_{period}")
-        return Measured(f"{what} in period {period}, {curve}", stats.mean_accuracy(fractions, ROWS), len(fractions))
+        return Measured(
+            f"{what} in period {period}, {curve}",
+            stats.mean_accuracy(fractions, ROWS),
+            len(fractions),
+        )
 
     return number
 
 
 def of_value(data: pd.DataFrame) -> Measured:
-    """Return the accuracy in period 3 of seeds that need a token's own value, minus that of the others."""
+    """Return the accuracy in period 3 of seeds that need a token's own value, minus that of the
+    others.
+    """
     rows = pick(data, {"curve": KV_2})
     own_value = rows["fall_own"] > rows["fall_before"]
     measure = (
         f"accuracy in period 3 of the {own_value.sum()} seeds that need the own value more than the previous token's, "
         f"minus that of the other {(~own_value).sum()}"
     )
-    ahead = stats.shift(rows.loc[own_value, "right_3"].tolist(), rows.loc[~own_value, "right_3"].tolist(), (-1, 1))
+    ahead = stats.shift(
+        rows.loc[own_value, "right_3"].tolist(), rows.loc[~own_value, "right_3"].tolist(), (-1, 1)
+    )
     return Measured(measure, ahead, len(rows))
 
 
 def any_token(data: pd.DataFrame) -> Measured:
-    """Return how far two vanilla layers are from answering each token but the current one equally often."""
+    """Return how far two vanilla layers are from answering each token but the current one equally
+    often.
+    """
     gaps = values(data, {"curve": V_2}, "right_3 - before_3")
     return Measured(
         "absolute difference between the fractions of right answers and of previous tokens as answers, in period 3",
@@ -173,9 +192,13 @@ def any_token(data: pd.DataFrame) -> Measured:
 
 
 def steps(then: str, start: str) -> Number:
-    """Return the steps to 90% after the change of task, relative to those of a model trained only on the new task."""
+    """Return the steps to 90% after the change of task, relative to those of a model trained only
+    on the new task.
+    """
     one, other = ({"curve": curve, "period": 2} for curve in (then, start))
-    return on_table(lambda data: data.assign(period=2), ratio(one, other))  # the published measure names the first test
+    return on_table(
+        lambda data: data.assign(period=2), ratio(one, other)
+    )  # the published measure names the first test
 
 
 _lines = curves(
@@ -211,7 +234,10 @@ PERIOD = Study(
     measure=measure,
     asks=(
         paper(
-            "period_2_learned", "One layer of KV shifting learns [A][B][A][B].", answers("right", KV_2, 2), above=0.99
+            "period_2_learned",
+            "One layer of KV shifting learns [A][B][A][B].",
+            answers("right", KV_2, 2),
+            above=0.99,
         ),
         paper(
             "fails_on_period_3",

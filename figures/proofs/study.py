@@ -1,17 +1,19 @@
 """Which training ends in a proof that a model is right on every sequence?
 
-A sampled accuracy of 1.0 says nothing about the sequences that were not drawn. For one attention layer without an MLP
-the worst sequence of all can be computed (`ihlab.certify`). The first study of this name trained with a constant
-learning rate, and few models with RoPE were proved. This one compares four trainings with equal steps and batches: a
-constant rate; a rate that falls to 0; the falling rate with random sequences of the proof's set in each batch; and with
-the sequences that a certificate names as the worst ones, found anew every 50 steps (`train_until_proved`).
+A sampled accuracy of 1.0 says nothing about the sequences that were not drawn. For one attention
+layer without an MLP the worst sequence of all can be computed (`ihlab.certify`). The first study of
+this name trained with a constant learning rate, and few models with RoPE were proved. This one
+compares four trainings with equal steps and batches: a constant rate; a rate that falls to 0; the
+falling rate with random sequences of the proof's set in each batch; and with the sequences that a
+certificate names as the worst ones, found anew every 50 steps (`train_until_proved`).
 
-A model is *proved* up to a length if it gives the right answer to every sequence of at most so many tokens in which the
-query has occurred before and only the answer has ever followed it. The task draws 16 tokens, and models read 32.
+A model is *proved* up to a length if it gives the right answer to every sequence of at most so many
+tokens in which the query has occurred before and only the answer has ever followed it. The task
+draws 16 tokens, and models read 32.
 
-Nine models were trained before the study, on seeds 0 to 2, with KV shifting and RoPE. With a falling rate three of
-width 8 were proved up to 16 to 18 tokens, with random rows up to 16 to 28, and with the worst rows to 32. Measures,
-thresholds and seeds were fixed then, before the runs.
+Nine models were trained before the study, on seeds 0 to 2, with KV shifting and RoPE. With a
+falling rate three of width 8 were proved up to 16 to 18 tokens, with random rows up to 16 to 28,
+and with the worst rows to 32. Measures, thresholds and seeds were fixed then, before the runs.
 """
 
 from typing import Any
@@ -60,7 +62,9 @@ CELLS = [cell for cell in GRID.cells if cell["variant"] != VANILLA or cell["trai
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Return the last step, whether samples are perfect, and what is proved at the trained length and up to 32."""
+    """Return the last step, whether samples are perfect, and what is proved at the trained length
+    and up to 32.
+    """
     import torch
 
     from ihlab.certify import certify
@@ -91,7 +95,8 @@ SHIFTED = f"variant != '{VANILLA}'"
 
 
 def fraction(id: str, sentence: str, hit: str, among: str, **fields: Any) -> Ask:
-    """Ask for the fraction of runs that satisfy `hit` among those that satisfy `among`. Runs of one seed are a cluster.
+    """Ask for the fraction of runs that satisfy `hit` among those that satisfy `among`. Runs of one
+    seed are a cluster.
 
     Both are pandas queries.
     """
@@ -102,24 +107,37 @@ def fraction(id: str, sentence: str, hit: str, among: str, **fields: Any) -> Ask
         hits = runs.query(hit)["seed"].value_counts().reindex(sizes.index, fill_value=0)
         return stats.clustered_share(hits.tolist(), sizes.tolist())
 
-    return Ask(id, sentence, described(f"fraction of runs with {hit}, of those with {among}", clustered), **fields)
+    return Ask(
+        id,
+        sentence,
+        described(f"fraction of runs with {hit}, of those with {among}", clustered),
+        **fields,
+    )
 
 
-def more(id: str, sentence: str, column: str, one: str, other: str, among: str, **fields: Any) -> Ask:
-    """Ask for the mean of a column with one training minus that with another: mean over seeds of the difference."""
+def more(
+    id: str, sentence: str, column: str, one: str, other: str, among: str, **fields: Any
+) -> Ask:
+    """Ask for the mean of a column with one training minus that with another: mean over seeds of
+    the difference.
+    """
 
     def paired(data: pd.DataFrame) -> stats.Estimate:
         means = data.query(among).groupby(["training", "seed"])[column].mean()
         return stats.mean((means[one] - means[other]).tolist())
 
-    words = f"{column}, {one} minus {other}, mean over seeds of the difference, of runs with {among}"
+    words = (
+        f"{column}, {one} minus {other}, mean over seeds of the difference, of runs with {among}"
+    )
     return Ask(id, sentence, described(words, paired), **fields)
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
     """Return how many models of each cell are proved, and up to which length."""
     rows = []
-    for (variant, setting, training), runs in data.groupby(["variant", "setting", "training"], sort=False):
+    for (variant, setting, training), runs in data.groupby(
+        ["variant", "setting", "training"], sort=False
+    ):
         lengths, n = runs["longest"], len(runs)
         rows.append(
             {

@@ -1,7 +1,9 @@
-"""Make the page of the paper's statements: for each, the figures that test it and their verdicts, or why none does.
+"""Make the page of the paper's statements: for each, the figures that test it and their verdicts,
+or why none does.
 
-`statements.csv` lists the statements. A stored claim names the number of the statement that it tests. The page is made
-from the claims of the figures and of the notebook about the paper's printed tables, so it cannot disagree with them.
+`statements.csv` lists the statements. A stored claim names the number of the statement that it
+tests. The page is made from the claims of the figures and of the notebook about the paper's printed
+tables, so it cannot disagree with them.
 """
 
 from collections import Counter
@@ -22,16 +24,25 @@ KINDS = (FIGURE, EXACT, OPEN, OUT)
 """How a statement is answered."""
 
 
-STATEMENTS = pd.read_csv(Path(__file__).with_name("statements.csv"), dtype=str, keep_default_na=False)
-"""The paper's statements. Columns: `number`; `sentence`; `quote`, the paper's words, abridged; `where` they stand;
-`kind`, one of `KINDS`; `remark`, which parts are tested or, without a figure, the answer or why there is none."""
+STATEMENTS = pd.read_csv(
+    Path(__file__).with_name("statements.csv"), dtype=str, keep_default_na=False
+)
+"""The paper's statements. Columns: `number`; `sentence`; `quote`, the paper's words, abridged;
+`where` they stand; `kind`, one of `KINDS`; `remark`, which parts are tested or, without a figure,
+the answer or why there is none."""
 
-PRINTED, PRINTED_CLAIMS = "notebooks/15_printed_tables.ipynb", "notebooks/data/printed_tables_claims.json"
-"""Paths of the notebook about the paper's printed tables and of its claims, in a clone of the repository."""
+PRINTED, PRINTED_CLAIMS = (
+    "notebooks/15_printed_tables.ipynb",
+    "notebooks/data/printed_tables_claims.json",
+)
+"""Paths of the notebook about the paper's printed tables and of its claims, in a clone of the
+repository.
+"""
 
 
 def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
-    """Count the verdicts on each statement that has claims, keyed by its number and by a link to their page.
+    """Count the verdicts on each statement that has claims, keyed by its number and by a link to
+    their page.
 
     A claim that holds and is `against` the statement counts as one that fails.
     """
@@ -52,7 +63,9 @@ def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
 
 
 def kinds(figures: Path) -> Counter[str]:
-    """Count the statements by `kind`. A statement whose figure is not stored counts as not yet answered."""
+    """Count the statements by `kind`. A statement whose figure is not stored counts as not yet
+    answered.
+    """
     answered = verdicts(figures)
     kind = STATEMENTS["kind"]
     unanswered = (kind == FIGURE) & ~STATEMENTS["number"].isin(answered)
@@ -78,7 +91,14 @@ def coverage_page(figures: Path) -> str:
         if statement.kind in (OPEN, OUT):
             remark = f"*{statement.kind}*. {remark}".rstrip()
         answers = starmap(_answer, answered.get(statement.number, {}).items())
-        rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(list(answers)), remark])
+        rows.append(
+            [
+                statement.number,
+                lines([escaped(statement.sentence), said]),
+                lines(list(answers)),
+                remark,
+            ]
+        )
     legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
     explanation = (
         f"Verdicts count claims: {legend}. A statement that was tested in several settings has several claims. A claim "
@@ -87,7 +107,12 @@ def coverage_page(figures: Path) -> str:
         "says so."
     )
     columns = ["", "statement", "verdicts", "remark"]
-    return "\n\n".join(["# The paper's statements", counted(figures), explanation, table(columns, rows)]) + "\n"
+    return (
+        "\n\n".join(
+            ["# The paper's statements", counted(figures), explanation, table(columns, rows)]
+        )
+        + "\n"
+    )
 
 
 def _answer(link: str, counts: Counter[str]) -> str:

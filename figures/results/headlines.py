@@ -17,9 +17,10 @@ ClaimsOf = Callable[[str], Sequence[dict[str, Any]]]
 class Asked(NamedTuple):
     """Selects the claims that decide a headline or a part of it.
 
-    It selects the claims of `experiment` and of `also` whose id is `id` or starts with `id` and a dot, in all settings:
-    the paper's and our own. `number` describes the claim that is shown: {} is replaced by its value in `unit`, with its
-    interval if it is undecided. A claim that contradicts the paper's sentence counts with its verdict inverted.
+    It selects the claims of `experiment` and of `also` whose id is `id` or starts with `id` and a
+    dot, in all settings: the paper's and our own. `number` describes the claim that is shown: {} is
+    replaced by its value in `unit`, with its interval if it is undecided. A claim that contradicts
+    the paper's sentence counts with its verdict inverted.
     """
 
     experiment: str
@@ -40,25 +41,61 @@ class Asked(NamedTuple):
 
 HEADLINES: dict[str, tuple[Asked, ...]] = {
     "One vanilla layer does not learn induction. One with KV shifting does perfectly, and so do two vanilla layers.": (
-        Asked("figure1a", "vanilla1_hard", "accuracy of one vanilla layer {}", also="figure1a_learned"),
-        Asked("figure1a", "kv1_perfect", "accuracy of one layer with KV shifting {}", also="figure1a_learned"),
-        Asked("figure1a", "vanilla2_perfect", "accuracy of two vanilla layers {}", also="figure1a_learned"),
+        Asked(
+            "figure1a", "vanilla1_hard", "accuracy of one vanilla layer {}", also="figure1a_learned"
+        ),
+        Asked(
+            "figure1a",
+            "kv1_perfect",
+            "accuracy of one layer with KV shifting {}",
+            also="figure1a_learned",
+        ),
+        Asked(
+            "figure1a",
+            "vanilla2_perfect",
+            "accuracy of two vanilla layers {}",
+            also="figure1a_learned",
+        ),
     ),
     "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.": (
-        Asked("figure1a", "faster", "{} times the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "faster", "{} times the steps at each model's learning rate", also="width"),
+        Asked(
+            "figure1a", "faster", "{} times the steps at one learning rate", also="figure1a_learned"
+        ),
+        Asked(
+            "robustness", "faster", "{} times the steps at each model's learning rate", also="width"
+        ),
     ),
     "Four vanilla layers learn induction no faster than two.": (
-        Asked("figure1a", "four_layers_no_faster", "{} times the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "four_layers_no_faster", "{} times the steps at each model's learning rate"),
+        Asked(
+            "figure1a",
+            "four_layers_no_faster",
+            "{} times the steps at one learning rate",
+            also="figure1a_learned",
+        ),
+        Asked(
+            "robustness",
+            "four_layers_no_faster",
+            "{} times the steps at each model's learning rate",
+        ),
     ),
     "With d_model = 8, two vanilla layers rarely learn induction, and one layer with KV shifting does.": (
-        Asked("figure1b", "narrow.share", "{} more of the runs learn it", " points", also="figure1b_learned"),
+        Asked(
+            "figure1b",
+            "narrow.share",
+            "{} more of the runs learn it",
+            " points",
+            also="figure1b_learned",
+        ),
         Asked("figure1b", "narrow.accuracy", "accuracy higher by {}", also="figure1b_learned"),
     ),
     "Gradient descent makes a head read the previous token's key and the current token's value.": (
         Asked("figure2", "leads_to_0_1", "from {} of the starts in the exact theory", "%"),
-        Asked("basin_map", "induction_heads_mean_0_1", "in {} of the one-head models that learn induction", "%"),
+        Asked(
+            "basin_map",
+            "induction_heads_mean_0_1",
+            "in {} of the one-head models that learn induction",
+            "%",
+        ),
     ),
     "KV shifting neither helps nor hurts the learning of 3-grams.": (
         Asked("figure9", "no_effect_on_3_grams", "accuracy differs by {}"),
@@ -73,7 +110,11 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("figure7", "both_halves.value", "{} times the steps"),
     ),
     "On longer sequences one layer with KV shifting keeps its accuracy, better than two vanilla layers.": (
-        Asked("lengths_16", "helps.kv_shifting_1_layer", "accuracy higher by {} at eight times the length"),
+        Asked(
+            "lengths_16",
+            "helps.kv_shifting_1_layer",
+            "accuracy higher by {} at eight times the length",
+        ),
         Asked("untrained_positions", "helps", "accuracy higher by {} at eight times the length"),
         Asked("lengths", "helps", "accuracy higher by {} at eight times the length"),
         Asked("lengths", "keeps.kv1", "accuracy changes by {} at eight times the length"),
@@ -85,27 +126,43 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("elsewhere", "no_alleviation", "accuracy {} below that of KV shifting"),
     ),
     "KV shifting solves more iGSM problems (arithmetic in several steps).": (
-        Asked("table4", "solves_more", "fraction solved changes by {} with more steps than in training", " points"),
-        Asked("table4", "solves_more_in_training_range", "by {} with as many as in training", " points"),
+        Asked(
+            "table4",
+            "solves_more",
+            "fraction solved changes by {} with more steps than in training",
+            " points",
+        ),
+        Asked(
+            "table4",
+            "solves_more_in_training_range",
+            "by {} with as many as in training",
+            " points",
+        ),
     ),
 }
-"""The claims that decide each headline. There are at most twelve headlines, in the order of the paper."""
+"""The claims that decide each headline. There are at most twelve headlines, in the order of the
+paper.
+"""
 
 
 def answer(
-    asked: Sequence[Asked], claims_of: ClaimsOf, link: Callable[[str, str], str] = lambda number, experiment: number
+    asked: Sequence[Asked],
+    claims_of: ClaimsOf,
+    link: Callable[[str, str], str] = lambda number, experiment: number,
 ) -> tuple[str, str] | None:
     """Return a headline's answer, and its least favourable number with the setting, as Markdown.
 
-    The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it gives the number of claims
-    with each verdict, and the settings in which the headline does not hold. The number is the one nearest to its
-    threshold, or farthest on the wrong side, relative to the threshold. None if there are no stored claims. `link`
-    makes a number a link to its experiment.
+    The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it gives
+    the number of claims with each verdict, and the settings in which the headline does not hold.
+    The number is the one nearest to its threshold, or farthest on the wrong side, relative to the
+    threshold. None if there are no stored claims. `link` makes a number a link to its experiment.
     """
     every = [(question, claim) for question in asked for claim in question.of(claims_of)]
     if not every:
         return None
-    numbers = [pair for pair in every if pair[1]["verdict"] != NOT_TESTED and pair[1]["value"] is not None]
+    numbers = [
+        pair for pair in every if pair[1]["verdict"] != NOT_TESTED and pair[1]["value"] is not None
+    ]
     words = _in_words([claim for _, claim in every])
     if not numbers:
         return words, ""
@@ -133,7 +190,9 @@ def _in_words(claims: Sequence[dict[str, Any]]) -> str:
 
 
 def _failing(claims: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the settings of the claims that fail; if one condition separates them from claims that hold, only it."""
+    """Return the settings of the claims that fail; if one condition separates them from claims that
+    hold, only it.
+    """
     failing = [claim for claim in claims if claim["verdict"] == "fails"]
     holding = [claim for claim in claims if claim["verdict"] == "holds"]
     for name in failing[0].get("setting", {}):
@@ -148,7 +207,9 @@ def _words_of(claims: Sequence[dict[str, Any]], condition: str) -> dict[str | No
     return dict.fromkeys(claim.get("setting", {}).get(condition) for claim in claims)
 
 
-def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]) -> str:
+def _number(
+    numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]
+) -> str:
     """Return the least favourable number of the headline, its setting and its threshold."""
     claims = [claim for _, claim in numbers]
     question, claim = min(numbers, key=lambda pair: margin(pair[1]))

@@ -1,4 +1,6 @@
-"""The page on how claims are measured, with every claim that was replaced and every measure that was changed."""
+"""The page on how claims are measured, with every claim that was replaced and every measure that
+was changed.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +47,13 @@ def _number(claim: dict[str, Any]) -> str:
 
 def _replaced(folder: Folder, root: Path) -> dict[str, str]:
     rows = [
-        [escaped(claim["sentence"]), _number(claim), needed(claim), verdict(claim), unbroken(claim["replaced"])]
+        [
+            escaped(claim["sentence"]),
+            _number(claim),
+            needed(claim),
+            verdict(claim),
+            unbroken(claim["replaced"]),
+        ]
         for claim in folder.history()
     ]
     return {"link": _link(folder, root), "gone": table(GONE, rows)}

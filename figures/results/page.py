@@ -1,4 +1,6 @@
-"""The pages of results, as Markdown for a code host: an overview of which claims hold, and the verdicts of a README."""
+"""The pages of results, as Markdown for a code host: an overview of which claims hold, and the
+verdicts of a README.
+"""
 
 import re
 from collections import Counter
@@ -29,14 +31,41 @@ FIRST = "figure1a"
 
 THEMES = {
     "The paper's figures and tables": (
-        *("figure1a", "figure1a_learned", "figure1b", "figure1b_learned", "figure2", "figure4", "figure7", "figure8"),
-        *("figure8_learned", "figure8_tuned", "figure9", "figure10", "figure11", "table4", "table5", "table15"),
+        *(
+            "figure1a",
+            "figure1a_learned",
+            "figure1b",
+            "figure1b_learned",
+            "figure2",
+            "figure4",
+            "figure7",
+            "figure8",
+        ),
+        *(
+            "figure8_learned",
+            "figure8_tuned",
+            "figure9",
+            "figure10",
+            "figure11",
+            "table4",
+            "table5",
+            "table15",
+        ),
     ),
     "What makes induction fast": (
         *("basin_map", "robustness", "width", "many_heads", "fusion", "period", "formation_laws"),
     ),
     "Longer sequences and other tasks": (
-        *("lengths", "lengths_16", "untrained_positions", "packing", "by_position", "mqar", "checker", "parallel"),
+        *(
+            "lengths",
+            "lengths_16",
+            "untrained_positions",
+            "packing",
+            "by_position",
+            "mqar",
+            "checker",
+            "parallel",
+        ),
         *("pairs", "depo", "saved_layer", "text", "flatness"),
     ),
     "Other token shifts": ("shifts", "elsewhere", "idle_layers", "recurrences", "zoo"),
@@ -55,10 +84,12 @@ START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 
 
 def write_results_pages(root: Path) -> Path:
-    """Write `results_page` to `<root>/README.md`, and the page of every stored figure. Return the README's path.
+    """Write `results_page` to `<root>/README.md`, and the page of every stored figure. Return the
+    README's path.
 
-    In a clone of the repository, also write docs/coverage.md and the verdicts in its README. Raises `ConfigError` if
-    one of the README.md files under `root` exists and was not written by this function.
+    In a clone of the repository, also write docs/coverage.md and the verdicts in its README. Raises
+    `ConfigError` if one of the README.md files under `root` exists and was not written by this
+    function.
     """
     path, homes = root / "README.md", stored(root).values()
     for page in (path, root / MEASURED, *(home / "README.md" for home in homes)):
@@ -91,7 +122,10 @@ def results_page(root: Path) -> str:
         how_measured=MEASURED,
         picture=first and first.picture.relative_to(root).as_posix(),
         picture_of=first and link_text(first.home),
-        scales=[_scale(list(of_scale), root) for _, of_scale in groupby(folders, key=lambda folder: folder.scale)],
+        scales=[
+            _scale(list(of_scale), root)
+            for _, of_scale in groupby(folders, key=lambda folder: folder.scale)
+        ],
     )
 
 
@@ -99,7 +133,9 @@ def _scale(folders: Sequence[Folder], root: Path) -> dict[str, Any]:
     """Return what the page shows of all figures at one scale."""
     themes: dict[str, list[str]] = {}
     for folder in folders:
-        themes.setdefault(theme(folder.experiment), []).append(_link(link_text(folder.home), folder, root))
+        themes.setdefault(theme(folder.experiment), []).append(
+            _link(link_text(folder.home), folder, root)
+        )
     counts = verdict_counts([claim for folder in folders for claim in folder.claims()])
     return {
         "name": folders[0].scale,
@@ -115,7 +151,10 @@ def headlines_table(root: Path) -> str:
     answers = _answers(root)
     if not any(answers.values()):
         return ""
-    rows = [[escaped(sentence), *(answered or ("not yet measured", ""))] for sentence, answered in answers.items()]
+    rows = [
+        [escaped(sentence), *(answered or ("not yet measured", ""))]
+        for sentence, answered in answers.items()
+    ]
     return table(["claim", "answer", "least favourable number"], rows)
 
 
@@ -148,9 +187,13 @@ def _page_of(folder: Folder, root: Path) -> str:
 
 
 def result_folders(root: Path) -> list[Folder]:
-    """Return every folder with claims, scale by scale in the order of `THEMES`. Smoke scale only without another."""
+    """Return every folder with claims, scale by scale in the order of `THEMES`. Smoke scale only
+    without another.
+    """
     homes, ordered = stored(root), sum(THEMES.values(), ())
-    names = sorted(homes, key=lambda name: (ordered.index(name) if name in ordered else len(ordered), name))
+    names = sorted(
+        homes, key=lambda name: (ordered.index(name) if name in ordered else len(ordered), name)
+    )
     every = [Folder(homes[name], scale) for scale in SCALES for name in names]
     published = [folder for folder in every if (folder.path / "claims.json").exists()]
     return [folder for folder in published if folder.scale != "smoke"] or published
@@ -162,8 +205,15 @@ def theme(name: str) -> str:
 
 
 def corrected(folders: Sequence[Folder], root: Path) -> str:
-    """State how many p-values stay significant if all claims are corrected together, and how many claims have none."""
-    tested = [(folder, claim) for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED]
+    """State how many p-values stay significant if all claims are corrected together, and how many
+    claims have none.
+    """
+    tested = [
+        (folder, claim)
+        for folder in folders
+        for claim in folder.claims()
+        if claim["verdict"] != NOT_TESTED
+    ]
     p_values = [float(claim["p"]) for _, claim in tested if claim["p"] is not None]
     if not p_values:
         return ""
@@ -183,7 +233,9 @@ def corrected(folders: Sequence[Folder], root: Path) -> str:
 
 
 def with_verdicts(readme_text: str, root: Path) -> str:
-    """Return a README's text with the headlines of figure `FIRST` between the markers, if the text has markers."""
+    """Return a README's text with the headlines of figure `FIRST` between the markers, if the text
+    has markers.
+    """
     answers = _answers(root, f"{root.name}/")
     bullets = []
     for sentence, answered in answers.items():

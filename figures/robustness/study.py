@@ -1,14 +1,17 @@
-"""Does Figure 1a's speed-up depend on position encoding, the number of heads, the weight decay or the learning rate?
+"""Does Figure 1a's speed-up depend on position encoding, the number of heads, the weight decay or
+the learning rate?
 
-Figure 1a compares one layer of KV shifting with two vanilla layers at one position scheme (RoPE), four heads, one
-weight decay and one learning rate. This study changes one of them at a time. Each model is trained at the learning
-rate of a grid at which it learns fastest.
+Figure 1a compares one layer of KV shifting with two vanilla layers at one position scheme (RoPE),
+four heads, one weight decay and one learning rate. This study changes one of them at a time. Each
+model is trained at the learning rate of a grid at which it learns fastest.
 
-Two more models test the cause of the speed-up. Two vanilla layers have to learn a previous-token head first. "Head
-given" clamps the attention pattern of one head of layer 0 to the previous token, from the first step on. Any speed-up
-that remains is not due to the wait for this head. Four vanilla layers have more heads that can become such a head.
+Two more models test the cause of the speed-up. Two vanilla layers have to learn a previous-token
+head first. "Head given" clamps the attention pattern of one head of layer 0 to the previous token,
+from the first step on. Any speed-up that remains is not due to the wait for this head. Four vanilla
+layers have more heads that can become such a head.
 
-Measures, thresholds, the grid and the seeds were fixed before the runs. The learning rate is constant throughout.
+Measures, thresholds, the grid and the seeds were fixed before the runs. The learning rate is
+constant throughout.
 """
 
 from typing import Any
@@ -35,19 +38,24 @@ SETTINGS: dict[str, dict[str, object]] = {
     "RoPE, no weight decay": {"weight_decay": 0.0},
     "learned positions, no weight decay": {"positional": "learned", "weight_decay": 0.0},
 }
-"""Fields that each setting changes. "RoPE" is Figure 1a's model: rotary base 100,000, four heads."""
+"""Fields that each setting changes. "RoPE" is Figure 1a's model: rotary base 100,000, four heads.
+"""
 
 KV_RATES = (8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256)
 VANILLA_RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2)
-"""Learning rates: together the two grids reach from half of Figure 1a's rate to 64 times Figure 1a's rate.
+"""Learning rates: together the two grids reach from half of Figure 1a's rate to 64 times Figure
+1a's rate.
 
-In six settings KV shifting's best rate is the highest of its grid. It then learns within the 100 steps of warm-up,
-before the rate is reached, so a higher peak rate would only make the warm-up steeper."""
+In six settings KV shifting's best rate is the highest of its grid. It then learns within the 100
+steps of warm-up, before the rate is reached, so a higher peak rate would only make the warm-up
+steeper."""
 
 
 RUN = figure1_run()
 GRID = Grid(
-    RUN.replace(schedule="constant", steps=constant_steps(RUN), stop_at_accuracy=ACCURACY, checkpoints=2),
+    RUN.replace(
+        schedule="constant", steps=constant_steps(RUN), stop_at_accuracy=ACCURACY, checkpoints=2
+    ),
     {
         "variant": {
             KV1: DEPTHS[KV1],
@@ -60,9 +68,13 @@ GRID = Grid(
 )
 
 
-def ask(name: str, one: str, kind: Kind, other: str, setting: str, sentence: str, **fields: Any) -> Ask:
+def ask(
+    name: str, one: str, kind: Kind, other: str, setting: str, sentence: str, **fields: Any
+) -> Ask:
     """Return a question about two models in a setting."""
-    return asked(one, kind, other, setting, id=name, sentence=sentence, **fields).at(positions=setting)
+    return asked(one, kind, other, setting, id=name, sentence=sentence, **fields).at(
+        positions=setting
+    )
 
 
 def faster(setting: str) -> Ask:
@@ -103,7 +115,11 @@ def causes(setting: str) -> tuple[Ask, Ask, Ask]:
     )  # fmt: skip
 
 
-CELLS = [cell for cell in GRID.cells if cell["variant"] in (KV1, V2) or cell["setting"] in (ROPE, LEARNED)]
+CELLS = [
+    cell
+    for cell in GRID.cells
+    if cell["variant"] in (KV1, V2) or cell["setting"] in (ROPE, LEARNED)
+]
 ROBUSTNESS = Study(
     name="robustness",
     heading="Which settings change the speed?",

@@ -22,9 +22,10 @@ ROWS = 256
 def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[str]]:
     """Decode each prompt greedily, up to and including EOS.
 
-    Prompts of equal length are decoded together without padding, because a shift would mix padding into the first keys
-    and values. A solution that does not end within the task's length is cut off. Raises `ConfigError` for a
-    model whose n_ctx is shorter than the task's sequences, or whose vocabulary is smaller than the task's.
+    Prompts of equal length are decoded together without padding, because a shift would mix padding
+    into the first keys and values. A solution that does not end within the task's length is cut
+    off. Raises `ConfigError` for a model whose n_ctx is shorter than the task's sequences, or whose
+    vocabulary is smaller than the task's.
     """
     cfg, end = model.cfg, task.language.ids["<eos>"]
     require(
@@ -38,8 +39,12 @@ def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[s
         same = np.flatnonzero(problems.prompt_size == size)
         for rows in np.array_split(same, -(-len(same) // ROWS)):
             prompts = torch.from_numpy(problems.tokens[rows, :size]).to(device)
-            tokens = model.generate(prompts, task.length - int(size), stop=end)[:, size:].cpu().numpy()
-            written |= {int(row): _ended(task.decode(ids)) for row, ids in zip(rows, tokens, strict=True)}
+            tokens = (
+                model.generate(prompts, task.length - int(size), stop=end)[:, size:].cpu().numpy()
+            )
+            written |= {
+                int(row): _ended(task.decode(ids)) for row, ids in zip(rows, tokens, strict=True)
+            }
     return [written[row] for row in range(len(problems.tokens))]
 
 
@@ -47,7 +52,9 @@ def solve(model: Transformer, task: IGSMTask, problems: Problems) -> list[list[s
 def probabilities(
     model: Transformer, task: IGSMTask, prompt: Int[np.ndarray, " pos"], solution: Sequence[str]
 ) -> Float[np.ndarray, " token"]:
-    """Return the model's probability of each token of a solution, given the prompt and the tokens before it."""
+    """Return the model's probability of each token of a solution, given the prompt and the tokens
+    before it.
+    """
     written = task.encode(" ".join(solution))
     ids = torch.from_numpy(np.concatenate([prompt, written])).to(model.embed.weight.device)
     every = model(ids[None])[0, len(prompt) - 1 : -1].softmax(-1)
@@ -57,17 +64,22 @@ def probabilities(
 def judge(task: IGSMTask, problems: Problems, solutions: Sequence[Sequence[str]]) -> pd.DataFrame:
     """Judge each solution, one row per problem.
 
-    Columns: ops; `lenient`, `final`, `strict` and `minimal` (strict, and no unnecessary parameters) as in
-    `verify.Verdict`; `unnecessary`, a count of steps; `errors`, a count of all errors; and a count
-    for each class of errors.
+    Columns: ops; `lenient`, `final`, `strict` and `minimal` (strict, and no unnecessary parameters)
+    as in `verify.Verdict`; `unnecessary`, a count of steps; `errors`, a count of all errors; and a
+    count for each class of errors.
     """
     rows, modulus = [], task.language.modulus
     for row, written in enumerate(solutions):
-        verdict = verify(Problem.parse(task.decode(problems.prompt(row)), modulus, task.flat), written)
+        verdict = verify(
+            Problem.parse(task.decode(problems.prompt(row)), modulus, task.flat), written
+        )
         rows.append(
             {
                 "ops": int(problems.ops[row]),
-                **{name: getattr(verdict, name) for name in ("lenient", "final", "strict", "minimal", "unnecessary")},
+                **{
+                    name: getattr(verdict, name)
+                    for name in ("lenient", "final", "strict", "minimal", "unnecessary")
+                },
                 "errors": len(verdict.errors),
                 **{name: verdict.errors.count(name) for name in ERRORS},
             }

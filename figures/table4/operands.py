@@ -1,4 +1,6 @@
-"""Attention to sources: which heads fetch the tokens that an iGSM solution copies from the prompt or from itself."""
+"""Attention to sources: which heads fetch the tokens that an iGSM solution copies from the prompt
+or from itself.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,9 +30,10 @@ class Fetch(NamedTuple):
     """A token of a solution that is a copy of an earlier token.
 
     - `kind`   "sentence": the constant in `b = 4 + a = 4 + 3 = 0`, or an operand that is a pair, fetched from the
-               prompt's sentence about the step's parameter; "letter": an operand's letter, fetched from where it was
-               defined (`X Y a ;`) or used before, or a pair that the sentence does not name; "value": an operand's
-               number, fetched from the end of the clause that computed it;
+               prompt's sentence about the step's parameter; "letter": an operand's letter, fetched
+               from where it was defined (`X Y a ;`) or used before, or a pair that the sentence
+               does not name; "value": an operand's number, fetched from the end of the clause that
+               computed it;
     - `query`  the position that predicts the token, right before it;
     - `keys`   the positions of the tokens that it copies.
     """
@@ -113,13 +116,17 @@ def _of_clause(
 @in_eval_mode
 @torch.no_grad()
 def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
-    """Return the attention of each head to the source of a copy, at the position that predicts it, on true solutions.
+    """Return the attention of each head to the source of a copy, at the position that predicts it,
+    on true solutions.
 
-    Columns: layer, head, pattern ("raw": whose key is matched; "effective": whose value is read), kind (of `Fetch`),
-    attention (summed over the sources, averaged over all copies of that kind) and even (the same for uniform attention
-    over all tokens so far). Raises `ConfigError` for problems without operands, and for sequences longer than n_ctx.
+    Columns: layer, head, pattern ("raw": whose key is matched; "effective": whose value is read),
+    kind (of `Fetch`), attention (summed over the sources, averaged over all copies of that kind)
+    and even (the same for uniform attention over all tokens so far). Raises `ConfigError` for
+    problems without operands, and for sequences longer than n_ctx.
     """
-    rows = torch.from_numpy(problems.tokens[:, : int(problems.size.max())]).to(model.embed.weight.device)
+    rows = torch.from_numpy(problems.tokens[:, : int(problems.size.max())]).to(
+        model.embed.weight.device
+    )
     nowhere = torch.zeros(*rows.shape, rows.shape[1], dtype=torch.bool, device=rows.device)
     places = {kind: nowhere.clone() for kind in COPY_KINDS}
     even: dict[str, list[float]] = {kind: [] for kind in COPY_KINDS}
@@ -127,14 +134,25 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
         for kind, query, keys in fetches(task.decode(ids)):
             places[kind][row, query, list(keys)] = True
             even[kind].append(len(keys) / (query + 1))
-    require(bool(even["value"]), "No solution has an operand: ask for problems with more operations.")
+    require(
+        bool(even["value"]), "No solution has an operand: ask for problems with more operations."
+    )
     _, cache = model.run_with_cache(rows)
     table = []
-    for pattern, read in (("raw", raw_patterns(cache)), ("effective", effective_patterns(cache, fix_gauge=True))):
+    for pattern, read in (
+        ("raw", raw_patterns(cache)),
+        ("effective", effective_patterns(cache, fix_gauge=True)),
+    ):
         for kind in filter(even.get, COPY_KINDS):
             attention = mean_attention(read, places[kind]).cpu().numpy()
             table += [
-                {"layer": layer, "head": head, "pattern": pattern, "kind": kind, "attention": attention[layer, head]}
+                {
+                    "layer": layer,
+                    "head": head,
+                    "pattern": pattern,
+                    "kind": kind,
+                    "attention": attention[layer, head],
+                }
                 | {"even": np.mean(even[kind])}
                 for layer, head in np.ndindex(attention.shape)
             ]
@@ -146,8 +164,12 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
 def head_patterns(
     model: Transformer, tokens: Int[np.ndarray, " pos"], layer: int, head: int
 ) -> dict[str, Float[np.ndarray, "query key"]]:
-    """Return the "raw" and "effective" patterns of a head on a sequence, or only one of them if they are equal."""
-    _, cache = model.run_with_cache(torch.from_numpy(tokens.copy())[None].to(model.embed.weight.device))
+    """Return the "raw" and "effective" patterns of a head on a sequence, or only one of them if
+    they are equal.
+    """
+    _, cache = model.run_with_cache(
+        torch.from_numpy(tokens.copy())[None].to(model.embed.weight.device)
+    )
     every = raw_patterns(cache), effective_patterns(cache, fix_gauge=True)
     raw, effective = (patterns[layer, 0, head].cpu().numpy() for patterns in every)
     return {"raw": raw} if np.array_equal(raw, effective) else {"raw": raw, "effective": effective}

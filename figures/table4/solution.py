@@ -1,11 +1,14 @@
-"""The steps of an iGSM solution, parsed as written. This module does not judge whether they are right.
+"""The steps of an iGSM solution, parsed as written. This module does not judge whether they are
+right.
 
-The formats of a step that computes `each X 's Y` as v (a step has any number of clauses for parts, such as w):
+The formats of a step that computes `each X 's Y` as v (a step has any number of clauses for parts,
+such as w):
 
     natural     Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .
     compact     X Y v ; w = a + b = 3 + 4 = 7 ; v = 2 * w = 2 * 7 = 14 .
     pairs       X/Y v ; w = a + b = 3 + 4 = 7 ; v = 2 * w = 2 * 7 = 14 .
-                or with pairs in place of v, a and b: X/Y ; w = P/Q + R/S = 3 + 4 = 7 ; X/Y = 2 * w = 2 * 7 = 14 .
+                or with pairs in place of v, a and b: X/Y ; w = P/Q + R/S = 3 + 4 = 7 ; X/Y = 2 * w
+                = 2 * 7 = 14 .
 
 The last clause, which gives v, may also be a constant alone, `v = 5`, or a copy, `v = a = 3`.
 """
@@ -21,15 +24,18 @@ _LETTERS = frozenset(LETTERS)
 
 
 def is_symbol(token: str) -> bool:
-    """Return whether a token can stand for a value in a solution: a letter, or a pair that is one token."""
+    """Return whether a token can stand for a value in a solution: a letter, or a pair that is one
+    token.
+    """
     return token in _LETTERS or read_pair(token) is not None
 
 
 class Clause(NamedTuple):
     """One assignment of a step: `symbol = operands = copied = value`.
 
-    `operands` are letters or numbers with the operator between them (no operator if there is one operand). `copied`
-    are the numbers written for them, with the operator repeated; empty for a constant alone.
+    `operands` are letters or numbers with the operator between them (no operator if there is one
+    operand). `copied` are the numbers written for them, with the operator repeated; empty for a
+    constant alone.
     """
 
     symbol: str
@@ -41,7 +47,9 @@ class Clause(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A parameter, its letter, and the clauses that compute it. The last clause defines that letter."""
+    """A parameter, its letter, and the clauses that compute it. The last clause defines that
+    letter.
+    """
 
     parameter: Parameter
     symbol: str
@@ -79,10 +87,21 @@ def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> St
 
 
 def read_header(tokens: Sequence[str], format: str) -> tuple[Parameter, str] | None:
-    """Read the parameter of a step and its symbol (a letter or a pair). Returns None if they cannot be read."""
+    """Read the parameter of a step and its symbol (a letter or a pair). Returns None if they cannot
+    be read.
+    """
     match format, *tokens:
-        case ["natural", "Define", owner, "'s", owned, "as", symbol] | ["compact", owner, owned, symbol]:
-            if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) and symbol in _LETTERS:
+        case ["natural", "Define", owner, "'s", owned, "as", symbol] | [
+            "compact",
+            owner,
+            owned,
+            symbol,
+        ]:
+            if (
+                owner in CATEGORY_OF
+                and (owned in CATEGORY_OF or owned in NOUNS)
+                and symbol in _LETTERS
+            ):
                 return (owner, owned), symbol
         case ["pairs", pair, *given]:
             parameter, symbol = read_pair(pair), given[0] if given else pair

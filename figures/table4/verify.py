@@ -1,25 +1,31 @@
 """Verifier of iGSM solutions: is a solution right, and if not, what are its errors?
 
-The correct values come from the prompt (`Problem`), and a solution is judged by its words alone. Its rules:
+The correct values come from the prompt (`Problem`), and a solution is judged by its words alone.
+Its rules:
 
-- Every step is written as `solution.py` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
-- A step defines a parameter that exists and is not defined yet. Each letter is defined once in a solution. A letter
-  that is used belongs to an earlier step, or to an earlier part of the same step.
-- With the letters replaced by what they stand for, a step is the definition: the same operands, operator and constant.
-  The terms of a sum and the factors of a product may come in any order, and a sum may be bracketed in any way.
-  Nothing else may be rearranged: (5 + a) - b is not accepted for 5 + (a - b), though the value is the same. Every
-  clause is needed for the definition.
-- Copied values are those of the letters and results are right modulo the modulus. With all of the above, the value of
-  every step is correct.
+- Every step is written as `solution.py` says, and the solution ends with `ANS value EOS` (flat:
+  with `EOS`).
+- A step defines a parameter that exists and is not defined yet. Each letter is defined once in a
+  solution. A letter that is used belongs to an earlier step, or to an earlier part of the same
+  step.
+- With the letters replaced by what they stand for, a step is the definition: the same operands,
+  operator and constant. The terms of a sum and the factors of a product may come in any order, and
+  a sum may be bracketed in any way. Nothing else may be rearranged: (5 + a) - b is not accepted for
+  5 + (a - b), though the value is the same. Every clause is needed for the definition.
+- Copied values are those of the letters and results are right modulo the modulus. With all of the
+  above, the value of every step is correct.
 - The last step defines the query (flat: some step does), and the value after ANS is its value.
 
-A solution may compute parameters that the query does not depend on, if it does so correctly. They are counted.
+A solution may compute parameters that the query does not depend on, if it does so correctly. They
+are counted.
 
-An error is reported once. Each step has at most one (`_judge_step`), and later steps are judged as if that step
-had been right: they may copy the value written or the true one. If an error leaves a letter without a meaning, the
-steps that use the letter are not compared with their definition. Nothing is judged after a step that cannot be read.
+An error is reported once. Each step has at most one (`_judge_step`), and later steps are judged as
+if that step had been right: they may copy the value written or the true one. If an error leaves a
+letter without a meaning, the steps that use the letter are not compared with their definition.
+Nothing is judged after a step that cannot be read.
 
-Source: Ye et al. 2024, arXiv 2407.20311; their published checker lets some wrong constants and operators pass.
+Source: Ye et al. 2024, arXiv 2407.20311; their published checker lets some wrong constants and
+operators pass.
 """
 
 from collections import Counter
@@ -46,7 +52,17 @@ COPY = "wrong copied value"
 ARITHMETIC = "wrong arithmetic"
 NOT_LAST = "query not last"
 
-_OF_STEPS = (NONEXISTENT, REDEFINITION, DUPLICATE, UNDEFINED, MISSING, EXTRA, OPERATOR, COPY, ARITHMETIC)
+_OF_STEPS = (
+    NONEXISTENT,
+    REDEFINITION,
+    DUPLICATE,
+    UNDEFINED,
+    MISSING,
+    EXTRA,
+    OPERATOR,
+    COPY,
+    ARITHMETIC,
+)
 ERRORS = (FORMAT, *_OF_STEPS, NOT_LAST)
 """All classes of errors."""
 
@@ -72,8 +88,8 @@ def expression(definition: Definition) -> Expression:
 def combine(operator: str, left: Expression, right: Expression) -> Expression:
     """Return `left operator right` in canonical form.
 
-    Two expressions are equal if they differ only in the order of terms or factors, or in the brackets of sums. Nothing
-    else is rearranged: (5 + a) - b is not 5 + (a - b).
+    Two expressions are equal if they differ only in the order of terms or factors, or in the
+    brackets of sums. Nothing else is rearranged: (5 + a) - b is not 5 + (a - b).
     """
     if operator == "-":
         return ("-", left, right)
@@ -99,7 +115,8 @@ class Verdict(NamedTuple):
     - `lenient`      some step is headed by the query and ends in its true value, whatever else is wrong;
     - `final`        the value after ANS is the true one (flat solutions have no ANS: same as `lenient`);
     - `errors`       classes of `ERRORS`, in the order of the steps;
-    - `unnecessary`  the number of steps on parameters that the query does not depend on; these are not errors.
+    - `unnecessary`  the number of steps on parameters that the query does not depend on; these are
+      not errors.
     """
 
     lenient: bool
@@ -119,14 +136,18 @@ class Verdict(NamedTuple):
 
 
 def verify(problem: Problem, solution: Sequence[str]) -> Verdict:
-    """Judge the tokens after SOL. The solution ends at its first EOS; later tokens, such as padding, are ignored."""
+    """Judge the tokens after SOL. The solution ends at its first EOS; later tokens, such as
+    padding, are ignored.
+    """
     return _judge(problem, solution)[0]
 
 
 def findings(problem: Problem, solution: Sequence[str]) -> list[str]:
-    """Return the error of each step, then the error of the solution's end. Together these are the errors of `verify`.
+    """Return the error of each step, then the error of the solution's end. Together these are the
+    errors of `verify`.
 
-    A step that only carries on an earlier error has "no error". Steps after one that cannot be read are "not judged".
+    A step that only carries on an earlier error has "no error". Steps after one that cannot be read
+    are "not judged".
     """
     verdict, of_steps, of_end, n_unread = _judge(problem, solution)
     if n_unread:
@@ -138,7 +159,9 @@ def findings(problem: Problem, solution: Sequence[str]) -> list[str]:
 
 
 def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str], list[str], int]:
-    """Return the verdict, the finding on each step that can be read, the errors of the end, and the unread steps."""
+    """Return the verdict, the finding on each step that can be read, the errors of the end, and the
+    unread steps.
+    """
     words = list(solution)
     ended = "<eos>" in words
     if ended:
@@ -174,7 +197,9 @@ def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str
 
 
 def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str]:
-    """Judge the end of a solution: what follows the last step, and whether the query is where it should be."""
+    """Judge the end of a solution: what follows the last step, and whether the query is where it
+    should be.
+    """
     match tail:
         case [] if problem.flat:
             answer = None
@@ -184,7 +209,8 @@ def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str
             return [FORMAT]
     errors = []
     asked = [step.parameter for step in (steps if problem.flat else steps[-1:])]
-    # A step about a nonexistent parameter may have been meant for the query, and already has its error.
+    # A step about a nonexistent parameter may have been meant for the query, and already has its
+    # error.
     if problem.query not in asked and all(parameter in problem.definitions for parameter in asked):
         errors.append(NOT_LAST)
     written = {step.clauses[-1].value for step in steps if step.parameter == problem.query}
@@ -208,17 +234,21 @@ class _Symbol(NamedTuple):
     values: frozenset[str]
 
 
-def _judge_step(problem: Problem, step: Step, known: dict[str, _Symbol], defined: set[Parameter]) -> str | None:
-    """Return the error of a step, or None. `known` are the letters and `defined` the parameters of earlier steps.
+def _judge_step(
+    problem: Problem, step: Step, known: dict[str, _Symbol], defined: set[Parameter]
+) -> str | None:
+    """Return the error of a step, or None. `known` are the letters and `defined` the parameters of
+    earlier steps.
 
     - `NONEXISTENT`, `REDEFINITION`: the prompt has no such parameter; an earlier step defines it.
-    - `DUPLICATE`, `UNDEFINED`: a clause defines a letter that is taken; a clause uses a letter that is neither known
-      nor defined by an earlier clause of the step.
-    - With every letter replaced by what it stands for, the step must be the parameter's definition, sums and products
-      in any order. If it is not: `MISSING` if an operand is missing (or was replaced), `EXTRA` if an operand occurs
-      too often, else `OPERATOR`. It is also `EXTRA` if the step has more clauses than the definition costs.
-    - `OPERATOR`, `COPY`, `ARITHMETIC`: a clause repeats the wrong operator, copies a value other than the letter's,
-      or has the wrong result.
+    - `DUPLICATE`, `UNDEFINED`: a clause defines a letter that is taken; a clause uses a letter that
+      is neither known nor defined by an earlier clause of the step.
+    - With every letter replaced by what it stands for, the step must be the parameter's definition,
+      sums and products in any order. If it is not: `MISSING` if an operand is missing (or was
+      replaced), `EXTRA` if an operand occurs too often, else `OPERATOR`. It is also `EXTRA` if the
+      step has more clauses than the definition costs.
+    - `OPERATOR`, `COPY`, `ARITHMETIC`: a clause repeats the wrong operator, copies a value other
+      than the letter's, or has the wrong result.
     """
     if step.parameter not in problem.definitions:
         return NONEXISTENT
@@ -235,9 +265,9 @@ def _judge_step(problem: Problem, step: Step, known: dict[str, _Symbol], defined
 def _remember(problem: Problem, step: Step, known: dict[str, _Symbol]) -> None:
     """Add the letters of a step to the known ones.
 
-    A later step that uses the step's own letter may copy the written value or the correct one, so that an error is
-    reported only once. The letters of the step's parts stand for themselves, and no definition has them as operands.
-    A letter that is defined twice has no known meaning.
+    A later step that uses the step's own letter may copy the written value or the correct one, so
+    that an error is reported only once. The letters of the step's parts stand for themselves, and
+    no definition has them as operands. A letter that is defined twice has no known meaning.
     """
     for clause in step.clauses:
         meaning: Expression | None = (clause.symbol,)
@@ -258,13 +288,18 @@ def _judge_letters(step: Step, known: dict[str, _Symbol], ints: dict[str, int]) 
     for clause in step.clauses:
         if clause.symbol in known or clause.symbol in defined:
             return DUPLICATE
-        if any(word not in known and word not in defined and word not in ints for word in clause.operands):
+        if any(
+            word not in known and word not in defined and word not in ints
+            for word in clause.operands
+        ):
             return UNDEFINED
         defined.add(clause.symbol)
     return None
 
 
-def _judge_meaning(step: Step, known: dict[str, _Symbol], ints: dict[str, int], definition: Definition) -> str | None:
+def _judge_meaning(
+    step: Step, known: dict[str, _Symbol], ints: dict[str, int], definition: Definition
+) -> str | None:
     parts: dict[str, Expression] = {}
     used: Counter[Expression] = Counter()
     for clause in step.clauses:
@@ -280,7 +315,9 @@ def _judge_meaning(step: Step, known: dict[str, _Symbol], ints: dict[str, int], 
                     return None
                 operands.append(meaning)
                 used[meaning] += 1
-        parts[clause.symbol] = combine(clause.operator, *operands) if clause.operator else operands[0]
+        parts[clause.symbol] = (
+            combine(clause.operator, *operands) if clause.operator else operands[0]
+        )
     if parts[step.symbol] == expression(definition):
         if len(step.clauses) > definition.cost:
             return EXTRA
@@ -296,7 +333,9 @@ def _judge_numbers(step: Step, known: dict[str, _Symbol], ints: dict[str, int]) 
     for clause in step.clauses:
         if clause.copied_operator != clause.operator:
             return OPERATOR
-        for word, copied in zip(clause.operands, clause.copied, strict=False):  # a constant alone is not repeated
+        for word, copied in zip(
+            clause.operands, clause.copied, strict=False
+        ):  # a constant alone is not repeated
             right = known[word].values if word in known else {parts.get(word, word)}
             if copied not in right:
                 return COPY

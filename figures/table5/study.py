@@ -1,7 +1,9 @@
-"""Table 5: which of alpha1 and alpha2, and of beta1 and beta2, is larger in each key/value head of trained models.
+"""Table 5: which of alpha1 and alpha2, and of beta1 and beta2, is larger in each key/value head of
+trained models.
 
-The paper's count depends on the gauge, a count by absolute values does not. Heads of a model share its loss, models of
-one seed share their first random numbers. So each seed's heads are pooled over all models; intervals are over seeds.
+The paper's count depends on the gauge, a count by absolute values does not. Heads of a model share
+its loss, models of one seed share their first random numbers. So each seed's heads are pooled over
+all models; intervals are over seeds.
 """
 
 from typing import Any
@@ -13,19 +15,33 @@ from matplotlib.figure import Figure
 
 from ihlab.plots.curves import Mark
 from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure, scaled
-from ihlab.recipes.induction import KV1, depth_config, depth_seeds, is_narrow, kv, panels, width_config, width_seeds
+from ihlab.recipes.induction import (
+    KV1,
+    depth_config,
+    depth_seeds,
+    is_narrow,
+    kv,
+    panels,
+    width_config,
+    width_seeds,
+)
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured
 from ihlab.study.study import Run, Study, cells
 from ihlab.training.config import RunConfig
 
 MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(PINK, "v"))
-STYLES = {KV1: Mark(BLUE, "o"), **{kv(panel): mark for panel, mark in zip(panels("rope"), MARKS, strict=True)}}
+STYLES = {
+    KV1: Mark(BLUE, "o"),
+    **{kv(panel): mark for panel, mark in zip(panels("rope"), MARKS, strict=True)},
+}
 
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
 COUNTS = {RAW: "raw, as the paper counts", FREE: "by absolute size"}
-"""Raw: alpha1 > alpha2; c = -1 in (c alpha, W_K / c) reverses it. Gauge-free: |alpha1| > |alpha2|; no c reverses it."""
+"""Raw: alpha1 > alpha2; c = -1 in (c alpha, W_K / c) reverses it. Gauge-free: |alpha1| > |alpha2|;
+no c reverses it.
+"""
 
 OWN, PREVIOUS = "own", "previous"
 
@@ -53,14 +69,18 @@ def heads(run: Run) -> pd.DataFrame:
             "alpha_larger": "key_gauge_free",
             "beta_larger": "value_gauge_free",
         }
-        stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2", *larger]].rename(columns=larger)
+        stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2", *larger]].rename(
+            columns=larger
+        )
         shares = {"key": 1 - report["alpha_share"], "value": 1 - report["beta_share"]}
         parts.append(stored.assign(when=when, step=step, **shares))
     return pd.concat(parts, ignore_index=True)
 
 
 def measure(run: Run) -> dict[str, int]:
-    """Count the heads after training: all, those whose alphas do not sum to 1, and those with a negative weight."""
+    """Count the heads after training: all, those whose alphas do not sum to 1, and those with a
+    negative weight.
+    """
     last = heads(run).query("when == @END")
     away = (last["alpha1"] + last["alpha2"] - 1).abs() > 0.1
     negative = (last[["alpha1", "alpha2", "beta1", "beta2"]] < 0).any(axis="columns")
@@ -71,9 +91,13 @@ def measure(run: Run) -> dict[str, int]:
 
 
 def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
-    """Count the heads in each cell, laid out as in the paper: columns own, previous key; rows own, previous value."""
+    """Count the heads in each cell, laid out as in the paper: columns own, previous key; rows own,
+    previous value.
+    """
     key, value = heads[f"key_{count}"], heads[f"value_{count}"]
-    return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
+    return np.array(
+        [[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)]
+    )
 
 
 def of_heads(id: str, sentence: str, words: str, column: str) -> Ask:
@@ -96,7 +120,8 @@ def of_heads(id: str, sentence: str, words: str, column: str) -> Ask:
     )
 
 
-# Appendix F's sentences about the table are about a language model: notebook 15 and the study `text` test them.
+# Appendix F's sentences about the table are about a language model: notebook 15 and the study
+# `text` test them.
 ASKS = (
     of_heads(
         "sum_leaves_1",
@@ -117,11 +142,15 @@ ASKS = (
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of heads in each cell. "Key before, own value" is the induction head of Theorem 3.3."""
+    """Return the number of heads in each cell. "Key before, own value" is the induction head of
+    Theorem 3.3.
+    """
     rows = []
     for count, words in COUNTS.items():
         for when in (START, END):
-            (both_own, induction), (crossed, both_before) = counted(data[data["when"] == when], count)
+            (both_own, induction), (crossed, both_before) = counted(
+                data[data["when"] == when], count
+            )
             rows.append(
                 {
                     "heads": f"at {when}" if when == START else f"at the {when}",
@@ -142,13 +171,24 @@ def heads_by_corner(data: pd.DataFrame) -> Figure:
     """
     figure = new_figure(PAGE, 4.8)
     *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
-    for axes, when, title in zip(panels, (START, END), ("before training", "after training"), strict=True):
+    for axes, when, title in zip(
+        panels, (START, END), ("before training", "after training"), strict=True
+    ):
         at_step = data[data["when"] == when]
         key, value = 1 - at_step["key"], at_step["value"]
         for curve, style in STYLES.items():
-            drawn, hollow = at_step["curve"] == curve, {"facecolors": "none", "linewidths": 1.2, "zorder": 3}
+            drawn, hollow = (
+                at_step["curve"] == curve,
+                {"facecolors": "none", "linewidths": 1.2, "zorder": 3},
+            )
             axes.scatter(
-                key[drawn], value[drawn], s=32, marker=style.marker, edgecolors=style.color, label=curve, **hollow
+                key[drawn],
+                value[drawn],
+                s=32,
+                marker=style.marker,
+                edgecolors=style.color,
+                label=curve,
+                **hollow,
             )
         large: Any = {"fontsize": scaled(20), "weight": "bold", "color": "0.6", "zorder": 1}
         for x, column in ((0.25, key <= 0.5), (0.75, key > 0.5)):
@@ -156,10 +196,18 @@ def heads_by_corner(data: pd.DataFrame) -> Figure:
                 axes.text(x, y, str(int((column & row).sum())), ha="center", va="center", **large)
         axes.axhline(0.5, color="#999999", linewidth=0.8)
         axes.axvline(0.5, color="#999999", linewidth=0.8)
-        axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        axes.set(
+            xlim=(-0.04, 1.04),
+            ylim=(-0.04, 1.04),
+            aspect="equal",
+            xticks=(0, 0.5, 1),
+            yticks=(0, 0.5, 1),
+        )
         axes.grid(visible=False)
         axes.set_title(title, fontsize=11)
-        axes.set_xlabel("the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$")
+        axes.set_xlabel(
+            "the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$"
+        )
     panels[0].set_ylabel("own fraction of the value\n" r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
     draw_counts(table, counted(data[data["when"] == END], RAW))
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -172,7 +220,9 @@ def draw_counts(axes: Axes, counts: np.ndarray) -> None:
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(total, 1), interpolation="nearest")
     for (row, column), count in np.ndenumerate(counts):
         ink = "white" if count > total / 2 else "black"
-        axes.text(column, row, str(int(count)), ha="center", va="center", color=ink, fontsize=scaled(15))
+        axes.text(
+            column, row, str(int(count)), ha="center", va="center", color=ink, fontsize=scaled(15)
+        )
     axes.set_xticks((0, 1), [r"$\alpha_1 > \alpha_2$", r"$\alpha_1 \leq \alpha_2$"])
     axes.set_yticks((0, 1), [r"$\beta_1 > \beta_2$", r"$\beta_1 \leq \beta_2$"])
     axes.tick_params(length=0)

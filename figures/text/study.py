@@ -1,8 +1,10 @@
-"""Real text: does the shift help a language model, and does it help at the positions that the paper names?
+"""Real text: does the shift help a language model, and does it help at the positions that the paper
+names?
 
-Models of one to three layers are trained on the sources of the standard library, as byte pairs and as bytes. Each kind
-of model uses the rate of a small grid with the lowest held-out bits per byte on a seed that no claim uses. Runs of one
-seed see the same sequences in the same order, so differences between two kinds are paired by seed.
+Models of one to three layers are trained on the sources of the standard library, as byte pairs and
+as bytes. Each kind of model uses the rate of a small grid with the lowest held-out bits per byte on
+a seed that no claim uses. Runs of one seed see the same sequences in the same order, so differences
+between two kinds are paired by seed.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,14 +47,18 @@ ARMS: dict[str, dict[str, Any]] = {
     BYTES_KV2: {"vocab_size": 256, **KV_FIELDS},
     LONG_V2: {"steps": RUN.steps * LONGER, "eval_every": RUN.eval_every * LONGER},
 }
-"""What each arm changes in `text_run`: tokens are byte pairs or bytes. Longer runs have as many evaluations."""
+"""What each arm changes in `text_run`: tokens are byte pairs or bytes. Longer runs have as many
+evaluations.
+"""
 GRID = Grid(RUN, {"arm": ARMS})
 BETTER = {KV1: V1, KV2: V2, BYTES_KV2: BYTES_V2}
 """Pairs of KV shifting and vanilla with the same depth and tokens."""
 
 SEEDS = 5
 MORE_SEEDS = {V1: 9, KV1: 9, LONG_V2: 3}
-"""Number of seeds of the arms without `SEEDS` seeds. Arms of one layer got more than first declared."""
+"""Number of seeds of the arms without `SEEDS` seeds. Arms of one layer got more than first
+declared.
+"""
 RATES = (4e-3, 8e-3, 1.6e-2)
 
 BUMP = 0.25
@@ -66,7 +72,9 @@ POSITIONS = {
 }
 """Classes of positions, by whether and where their last bytes occur earlier in the sequence."""
 EARLY = 0.02
-"""Initial fraction of the longest run that the plot of bits per byte leaves out, because the curves start so high."""
+"""Initial fraction of the longest run that the plot of bits per byte leaves out, because the curves
+start so high.
+"""
 
 
 @lru_cache(maxsize=1)  # `measure` reads its last row
@@ -74,20 +82,23 @@ def by_tokens(run: Run) -> pd.DataFrame:
     """Return a row for each checkpoint of a run that the claims use.
 
     - step, tokens (seen in training);
-    - bits_per_byte, on held-out sequences that are the same for all arms with the same tokenizer; repeat_gain (nats).
+    - bits_per_byte, on held-out sequences that are the same for all arms with the same tokenizer;
+      repeat_gain (nats).
     """
     steps = [] if run.diverged else run.checkpoints
     return pd.DataFrame([_measured(run, step) for step in steps] or [{"step": np.nan}])
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Return the last row of `by_tokens`, and `onset`: the tokens after which the model saves `BUMP` nats (inf: never).
+    """Return the last row of `by_tokens`, and `onset`: the tokens after which the model saves
+    `BUMP` nats (inf: never).
 
-    - bits_eligible_4, ..., the bits per byte (of all bytes) that are spent at positions of a class, and
-      positions_eligible_4, ..., the fraction of positions in this class;
-    - for arms that learn alpha and beta: own_key_own_value, ..., the number of key/value heads in each cell of Table 5
-      by absolute values; alpha_sum and beta_sum, the mean over heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the
-      start; alpha_opposed and beta_opposed, the fraction of heads whose two weights have opposite signs.
+    - bits_eligible_4, ..., the bits per byte (of all bytes) that are spent at positions of a class,
+      and positions_eligible_4, ..., the fraction of positions in this class;
+    - for arms that learn alpha and beta: own_key_own_value, ..., the number of key/value heads in
+      each cell of Table 5 by absolute values; alpha_sum and beta_sum, the mean over heads of
+      |alpha1 + alpha2| and |beta1 + beta2|, 1 at the start; alpha_opposed and beta_opposed, the
+      fraction of heads whose two weights have opposite signs.
     """
     if run.diverged:
         return {"step": np.nan}
@@ -103,7 +114,9 @@ def measure_tuning(run: Run) -> dict[str, float]:
 
 
 def _held_out(run: Run, step: int) -> tuple[TextTask, int]:
-    """Return the task and the number of held-out sequences of a checkpoint: the last has four times as many."""
+    """Return the task and the number of held-out sequences of a checkpoint: the last has four times
+    as many.
+    """
     assert isinstance(run.config.task, TextTask)
     return run.config.task, run.config.eval_rows * (4 if step == run.checkpoints[-1] else 1)
 
@@ -124,7 +137,9 @@ def _measured(run: Run, step: int) -> dict[str, float]:
 
 
 def _by_class(run: Run, model: "Transformer") -> dict[str, float]:
-    """Return a final model's bits per byte at positions of each class, and the fractions of these positions."""
+    """Return a final model's bits per byte at positions of each class, and the fractions of these
+    positions.
+    """
     from ihlab.measure import text
 
     task, n_rows = _held_out(run, run.checkpoints[-1])
@@ -142,7 +157,10 @@ def _heads(model: "Transformer") -> dict[str, float]:
     """Return Table 5 of one model, and the sums and opposite signs of its heads' weights."""
     from ihlab.interp.shifts import quadrant_table, shift_report
 
-    cells, heads = quadrant_table([model]).set_index(["key", "value"])["gauge_free"], shift_report(model)
+    cells, heads = (
+        quadrant_table([model]).set_index(["key", "value"])["gauge_free"],
+        shift_report(model),
+    )
     row = {f"{key}_key_{value}_value": float(cells[key, value]) for key, value in cells.index}
     for name in ("alpha", "beta"):
         itself, previous = heads[f"{name}1"], heads[f"{name}2"]
@@ -162,7 +180,9 @@ def at_end(data: pd.DataFrame, arm: str, column: str) -> "pd.Series[float]":
     return runs[runs["arm"] == arm].groupby("seed")[column].last(skipna=False).astype(float)
 
 
-def less(data: pd.DataFrame, one: str, other: str, column: str = "bits_per_byte") -> "pd.Series[float]":
+def less(
+    data: pd.DataFrame, one: str, other: str, column: str = "bits_per_byte"
+) -> "pd.Series[float]":
     """Return a column's final difference, `one` - `other`, for each seed that both arms have."""
     return (at_end(data, one, column) - at_end(data, other, column)).dropna()
 
@@ -171,20 +191,27 @@ def gained(data: pd.DataFrame, arm: str, plain: str = V2) -> pd.DataFrame:
     """Return an arm's gain over another in bits per byte, one row per seed that both have.
 
     - whole: the whole gain; half: half of it; there: the gain at positions that can be copied;
-    - alike: what `there` would be if every bit of the other arm had become cheaper by the same fraction.
+    - alike: what `there` would be if every bit of the other arm had become cheaper by the same
+      fraction.
     """
     spent = f"bits_eligible_{CONTEXT}"
     whole, there = (less(data, plain, arm, column) for column in ("bits_per_byte", spent))
     fraction = at_end(data, plain, spent) / at_end(data, plain, "bits_per_byte")
-    return pd.DataFrame({"whole": whole, "half": whole / 2, "there": there, "alike": (fraction * whole).dropna()})
+    return pd.DataFrame(
+        {"whole": whole, "half": whole / 2, "there": there, "alike": (fraction * whole).dropna()}
+    )
 
 
 def there_less(arm: str, column: str) -> Callable[[pd.DataFrame], "pd.Series[float]"]:
-    """Return a function from a table to an arm's gain at positions that can be copied, minus a column of `gained`."""
+    """Return a function from a table to an arm's gain at positions that can be copied, minus a
+    column of `gained`.
+    """
     return lambda data: gained(data, arm)["there"] - gained(data, arm)[column]
 
 
-def mean_over_seeds(measure: str, by_seed: Callable[[pd.DataFrame], "pd.Series[float]"], **within: Any) -> Number:
+def mean_over_seeds(
+    measure: str, by_seed: Callable[[pd.DataFrame], "pd.Series[float]"], **within: Any
+) -> Number:
     """Return the mean of a number that each seed has."""
 
     def number(data: pd.DataFrame) -> Measured:
@@ -200,7 +227,9 @@ def declared_seeds(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def diagonal(data: pd.DataFrame) -> "pd.Series[float]":
-    """Return the fraction of heads that take key and value from the same token, as in the paper's Table 5."""
+    """Return the fraction of heads that take key and value from the same token, as in the paper's
+    Table 5.
+    """
     same, other = (
         at_end(data, KV2, f"own_key_{one}_value") + at_end(data, KV2, f"previous_key_{two}_value")
         for one, two in (("own", "previous"), ("previous", "own"))
@@ -234,7 +263,9 @@ def models_better(shifted: str, plain: str) -> Ask:
 
 
 def every_seed(data: pd.DataFrame) -> Measured:
-    """Return the fraction of seeds with which KV shifting needs fewer bits per byte than vanilla, over all pairs."""
+    """Return the fraction of seeds with which KV shifting needs fewer bits per byte than vanilla,
+    over all pairs.
+    """
     better = pd.concat([less(data, *pair) for pair in BETTER.items()]) < 0
     measure = f"fraction of seeds with fewer held-out bits per byte after training ({better.sum()} of {len(better)})"
     return Measured(measure, stats.exact(float(better.mean())), len(better))
@@ -298,10 +329,15 @@ ASKS = (
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
-    """Return each arm's bits per byte, its bump's onset, and its gain over vanilla with the part that can be copied."""
+    """Return each arm's bits per byte, its bump's onset, and its gain over vanilla with the part
+    that can be copied.
+    """
     rows = []
     for arm in dict.fromkeys(data["arm"]):
-        onsets, cost = (at_end(data, arm, "onset") / 1000).tolist(), at_end(data, arm, "bits_per_byte")
+        onsets, cost = (
+            (at_end(data, arm, "onset") / 1000).tolist(),
+            at_end(data, arm, "bits_per_byte"),
+        )
         lr, row = data.loc[data["arm"] == arm, "lr"].iloc[0], {}
         if plain := {**BETTER, LONG_V2: V2}.get(arm):
             whole, _, there, alike = gained(data, arm, plain).mean()
@@ -317,7 +353,9 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).astype(object).fillna("")
 
 
-_by_tokens = partial(curves, "million tokens", colors="arm", each_seed=True, xlabel="training tokens (millions)")
+_by_tokens = partial(
+    curves, "million tokens", colors="arm", each_seed=True, xlabel="training tokens (millions)"
+)
 _bump = _by_tokens("repeat_gain", ylabel="nats a token saved by\nreading the text before")
 _cost = _by_tokens("bits_per_byte", ylabel="held-out bits per byte")
 _where = dots(
@@ -329,7 +367,9 @@ _where = dots(
 
 
 def _of_vanilla_and_kv(data: pd.DataFrame) -> pd.DataFrame:
-    return data[data["arm"].isin((V1, KV1, V2, KV2))].assign(**{"million tokens": data["tokens"] / 1e6})
+    return data[data["arm"].isin((V1, KV1, V2, KV2))].assign(
+        **{"million tokens": data["tokens"] / 1e6}
+    )
 
 
 def bump_by_tokens(data: pd.DataFrame) -> Figure:
@@ -348,8 +388,16 @@ def gain_by_position(data: pd.DataFrame) -> Figure:
     """Draw the gain over vanilla with the same depth and tokens, by class of positions."""
     parts = []
     for arm, plain in {**BETTER, LONG_V2: V2}.items():
-        gain = {words: less(data, plain, arm, f"bits_{name}_{CONTEXT}") for name, words in POSITIONS.items()}
-        parts.append(pd.DataFrame(gain).rename_axis("seed").reset_index().assign(arm=arm.replace(", ", ",\n")))
+        gain = {
+            words: less(data, plain, arm, f"bits_{name}_{CONTEXT}")
+            for name, words in POSITIONS.items()
+        }
+        parts.append(
+            pd.DataFrame(gain)
+            .rename_axis("seed")
+            .reset_index()
+            .assign(arm=arm.replace(", ", ",\n"))
+        )
     return _where(pd.concat(parts))
 
 

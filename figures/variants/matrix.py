@@ -13,9 +13,11 @@ LARGEST_RATIO = 8
 
 
 def matrix(cells: Mapping[tuple[str, str], tuple[float, str]], bar_label: str) -> Figure:
-    """Draw the ratio and the text of each cell (row, column): the colour is the ratio's log, cut at `LARGEST_RATIO`.
+    """Draw the ratio and the text of each cell (row, column): the colour is the ratio's log, cut at
+    `LARGEST_RATIO`.
 
-    A ratio is inf if a variant never reaches the accuracy. A cell is white if its ratio is NaN or if it is missing.
+    A ratio is inf if a variant never reaches the accuracy. A cell is white if its ratio is NaN or
+    if it is missing.
     """
     rows, columns = (list(dict.fromkeys(each)) for each in zip(*cells, strict=True))
     figure = new_figure(PAGE, 0.3 * len(rows) + 2.2)
@@ -26,7 +28,15 @@ def matrix(cells: Mapping[tuple[str, str], tuple[float, str]], bar_label: str) -
         i, j = rows.index(row), columns.index(column)
         shown[i, j] = np.clip(np.log2(ratio), -bound, bound)
         dark = abs(shown[i, j]) > 0.7 * bound
-        axes.text(j, i, text, ha="center", va="center", fontsize=scaled(9), color="white" if dark else "black")
+        axes.text(
+            j,
+            i,
+            text,
+            ha="center",
+            va="center",
+            fontsize=scaled(9),
+            color="white" if dark else "black",
+        )
     image = axes.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(0.0, -bound, bound), aspect="auto")
     axes.set_xticks(range(len(columns)), [label.replace(", ", ",\n") for label in columns])
     axes.set_yticks(range(len(rows)), rows)

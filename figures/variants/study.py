@@ -1,8 +1,9 @@
-"""Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's shifts elsewhere, Table 15, and the zoo of all.
+"""Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's shifts elsewhere, Table 15,
+and the zoo of all.
 
-This file is a table. It lists the variants (fields of the model) and, study by study, the settings and the questions
-about them. `ihlab.recipes.toy_settings` has the settings: a task and the model that learns it. Attentions that only
-these studies compare are in the folder `attentions`.
+This file is a table. It lists the variants (fields of the model) and, study by study, the settings
+and the questions about them. `ihlab.recipes.toy_settings` has the settings: a task and the model
+that learns it. Attentions that only these studies compare are in the folder `attentions`.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +43,12 @@ from .matrix import matrix
 
 WINDOW3, WINDOW4, QKV = "KV, window 3", "KV, window 4", "QKV"
 GATE, SUM1, CLIP, PROJECT = "KV gate", "KV, sum 1", "KV, clipped to 0-1", "KV, projected to 0-1"
-RWKV, BEFORE_NORM, AFTER_NORM, ADDED = "RWKV shift", "stream, before norm", "stream, after norm", "stream, added"
+RWKV, BEFORE_NORM, AFTER_NORM, ADDED = (
+    "RWKV shift",
+    "stream, before norm",
+    "stream, after norm",
+    "stream, added",
+)
 MDHA, MLA, MLA_KV = "MDHA", "MLA", "MLA, one key, one value"
 DIFFERENTIAL, SELECTIVE = "differential", "selective"
 
@@ -79,14 +85,18 @@ MLA_AT_RANKS: dict[str, dict[str, Any]] = {
     for rank in RANKS
     for name in (MLA, MLA_KV)
 }
-CANON_AT_PLACES: dict[str, dict[str, Any]] = {f"Canon {place}": {"canon": place} for place in "ABCD"}
+CANON_AT_PLACES: dict[str, dict[str, Any]] = {
+    f"Canon {place}": {"canon": place} for place in "ABCD"
+}
 VARIANTS = {**ZOO_VARIANTS, **MLA_AT_RANKS, **CANON_AT_PLACES}
 
 
 def attention(file: str, name: str, **attributes: Any) -> Callable[..., Any]:
-    """Return a function that makes an attention: a class of the folder `attentions`, with other class attributes.
+    """Return a function that makes an attention: a class of the folder `attentions`, with other
+    class attributes.
 
-    The file is imported when a model is made. It imports torch, which a list of figures does not need.
+    The file is imported when a model is made. It imports torch, which a list of figures does not
+    need.
     """
 
     def make(cfg: Any, generator: Any, layer: int) -> Any:
@@ -107,7 +117,8 @@ ATTENTIONS = {
     **{f"mla_{rank}": attention("mla", "LatentAttention", rank=rank) for rank in RANKS},
     **{f"mla_kv_{rank}": attention("mla", "ShiftedLatentAttention", rank=rank) for rank in RANKS},
 }
-"""Attentions that only the zoo and its siblings compare, by their value of `ModelConfig.attention`."""
+"""Attentions that only the zoo and its siblings compare, by their value of `ModelConfig.attention`.
+"""
 
 UNMIXED = ("differential", "selective", "mla", *(f"mla_{rank}" for rank in RANKS))
 """Those whose keys and values hold no earlier tokens. "mla" has a rank of a third of d_model."""
@@ -126,7 +137,9 @@ def variant_fields(variant: str, n_heads: int) -> dict[str, Any]:
 
 
 def config(cell: Cell) -> RunConfig:
-    """Return the config of a variant in a setting. All settings of the differential variant have two heads."""
+    """Return the config of a variant in a setting. All settings of the differential variant have
+    two heads.
+    """
     return setting_config(cell["setting"], **variant_fields(cell["variant"], n_heads=2))
 
 
@@ -139,7 +152,9 @@ def study(
     Smoke scale trains KV shifting and the cells that questions compare.
     """
     every = cells(variant=variants, setting=settings)
-    compared = [cell for ask in asks for asked in ask.cells for cell in (asked, {**asked, "variant": KV})]
+    compared = [
+        cell for ask in asks for asked in ask.cells for cell in (asked, {**asked, "variant": KV})
+    ]
     usual = {
         "view": dots("variant", panels="setting"),
         "caption": "Dot: a seed. Bar: the median. Each variant at its own learning rate.",
@@ -160,10 +175,11 @@ def study(
 
 # The studies
 
-# The paper trains language models of 1.5B and discusses their loss. About induction heads it says only that a window of
-# 2 is enough; only those questions are the paper's. Each half of the shift is tested where it is needed. Induction with
-# one layer needs the previous token's key, which only the key shift provides. A 3-gram needs the previous token and the
-# current one together. The value shift gives both to a head that attends to its own position.
+# The paper trains language models of 1.5B and discusses their loss. About induction heads it says
+# only that a window of 2 is enough; only those questions are the paper's. Each half of the shift is
+# tested where it is needed. Induction with one layer needs the previous token's key, which only the
+# key shift provides. A 3-gram needs the previous token and the current one together. The value
+# shift gives both to a head that attends to its own position.
 FIGURE7 = study(
     name="figure7",
     heading="Figure 7: do both halves matter, and longer windows?",
@@ -210,10 +226,11 @@ FIGURE7 = study(
     ],
 )  # fmt: skip
 
-# Constraints on alpha and beta (Appendix F.1). The paper tries a gate, and numbers in [0, 1], which can mean clipped
-# weights or projected steps. It discusses the loss of a 1.5B language model. Numbers that sum to 1 without a sigmoid
-# are our addition. 3-grams are learned in about 70 steps and evaluated every ten, so smaller differences in steps are
-# not resolved. Two claims on 3-grams hold by less than that: those of "KV gate" and "KV, projected to 0-1".
+# Constraints on alpha and beta (Appendix F.1). The paper tries a gate, and numbers in [0, 1], which
+# can mean clipped weights or projected steps. It discusses the loss of a 1.5B language model.
+# Numbers that sum to 1 without a sigmoid are our addition. 3-grams are learned in about 70 steps
+# and evaluated every ten, so smaller differences in steps are not resolved. Two claims on 3-grams
+# hold by less than that: those of "KV gate" and "KV, projected to 0-1".
 FIGURE10 = study(
     name="figure10",
     heading="Figure 10: do more controls help?",
@@ -241,9 +258,9 @@ FIGURE10 = study(
     ],
 )
 
-# Queries shifted as well (Appendix G), and Primer's convolutions (MDHA). The paper says "not as good as KV shifting,
-# and not even as vanilla" about the benchmarks of a 19B model, whose losses are "similar". For the steps of toy tasks,
-# both are our own questions.
+# Queries shifted as well (Appendix G), and Primer's convolutions (MDHA). The paper says "not as
+# good as KV shifting, and not even as vanilla" about the benchmarks of a 19B model, whose losses
+# are "similar". For the steps of toy tasks, both are our own questions.
 _OF_BENCHMARKS = "Appendix G, about benchmarks of a 19B model"
 FIGURE11 = study(
     name="figure11",
@@ -287,13 +304,15 @@ FIGURE11 = study(
     ],
 )  # fmt: skip
 
-# Does shifting elsewhere in the model reduce the width that induction requires (Appendix G)? A shift of the normalised
-# residual stream, before the projections, is KV shifting with one number per layer (`model/mixes/input_shift.py`). If
-# equation 5 reduces the width, the paper's sentence cannot hold for this shift. A shift of the residual stream also
-# shifts queries. RWKV shifts the inputs of keys and values, and Canon B keys and values themselves. Both are in the
-# same place as KV shifting, so the sentence is not about them. A run ends at 90%, so learning later does not count as
-# less accurate. One layer of vanilla attention learns induction at neither width: the claims say what a narrow layer
-# can learn with a shift elsewhere, not that width was what it lacked.
+# Does shifting elsewhere in the model reduce the width that induction requires (Appendix G)? A
+# shift of the normalised residual stream, before the projections, is KV shifting with one number
+# per layer (`model/mixes/input_shift.py`). If equation 5 reduces the width, the paper's sentence
+# cannot hold for this shift. A shift of the residual stream also shifts queries. RWKV shifts the
+# inputs of keys and values, and Canon B keys and values themselves. Both are in the same place as
+# KV shifting, so the sentence is not about them. A run ends at 90%, so learning later does not
+# count as less accurate. One layer of vanilla attention learns induction at neither width: the
+# claims say what a narrow layer can learn with a shift elsewhere, not that width was what it
+# lacked.
 _OUTSIDE_APPENDIX_G = {
     RWKV: "related to Appendix G; this variant shifts the inputs of keys and values",
     "Canon B": "related to Appendix G; this variant shifts queries, keys and values",
@@ -309,9 +328,11 @@ def learned_nowhere(variant: str, data: pd.DataFrame) -> str:
 
 
 def no_alleviation(one: str) -> Ask:
-    """Ask whether a shift elsewhere lets a narrow layer learn induction. The paper says that it does not.
+    """Ask whether a shift elsewhere lets a narrow layer learn induction. The paper says that it
+    does not.
 
-    It was declared as the paper's sentence, with the same number and threshold but the opposite direction.
+    It was declared as the paper's sentence, with the same number and threshold but the opposite
+    direction.
     """
     of_paper = one not in _OUTSIDE_APPENDIX_G
     by_number = "Appendix G; this variant shifts keys, values and queries by one number per layer"
@@ -364,9 +385,10 @@ ELSEWHERE = study(
     ],
 )
 
-# Latent attention with one shifted key and one shifted value (Appendix J). The paper compares one rank; this study has
-# four: each is an attention of this file, so runs with a rank have other hashes than those of the stored table. On
-# induction a rank of 2 is too narrow with and without shifts, and hardly any rank learns without them.
+# Latent attention with one shifted key and one shifted value (Appendix J). The paper compares one
+# rank; this study has four: each is an attention of this file, so runs with a rank have other
+# hashes than those of the stored table. On induction a rank of 2 is too narrow with and without
+# shifts, and hardly any rank learns without them.
 TABLE15 = study(
     name="table15",
     heading="Table 15: does the shift help latent attention?",
@@ -395,11 +417,12 @@ TABLE15 = study(
 
 
 def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return each variant's steps relative to KV shifting's, and the text of its cell, keyed by variant and setting.
+    """Return each variant's steps relative to KV shifting's, and the text of its cell, keyed by
+    variant and setting.
 
-    A ratio is inf if a variant never reaches 90%. A star marks a ratio that differs from 1 at .05, adjusted by Holm for
-    the whole matrix. A sign marks a bound (`stats.ratio_of_times`). If no seed of KV shifting reaches 90%, steps are
-    divided by the steps of a run, and the texts are steps.
+    A ratio is inf if a variant never reaches 90%. A star marks a ratio that differs from 1 at .05,
+    adjusted by Holm for the whole matrix. A sign marks a bound (`stats.ratio_of_times`). If no seed
+    of KV shifting reaches 90%, steps are divided by the steps of a run, and the texts are steps.
     """
     last = data.groupby("setting")["horizon"].max().to_dict()
     steps = {
@@ -412,7 +435,11 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
         if variant != KV
     }
     adjusted = stats.holm([estimate.p_value(1.0) or 1.0 for estimate in compared.values()])
-    starred = {cell for cell, p_value in zip(compared, adjusted, strict=True) if p_value <= 1 - stats.CONFIDENCE}
+    starred = {
+        cell
+        for cell, p_value in zip(compared, adjusted, strict=True)
+        if p_value <= 1 - stats.CONFIDENCE
+    }
     signs = {"at least": "\u2265 ", "at most": "\u2264 ", "about": "~ ", "": ""}
     drawn = {}
     for (variant, setting), taken in steps.items():
@@ -425,12 +452,15 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
             text = f"{signs[compared[variant, setting].bound]}{value:.2g}"
         text += "" if reached.all() else f" ({reached.sum()}/{len(reached)})"
         star = "*" * ((variant, setting) in starred)
-        drawn[variant, setting] = (value, text + star) if reached.any() else (np.inf, "never" + star)
+        drawn[variant, setting] = (
+            (value, text + star) if reached.any() else (np.inf, "never" + star)
+        )
     return drawn
 
 
-# Appendix H says that differential and selective attention are worse. One layer of either cannot do a task that needs
-# the previous token's key, whether it is worse or not. So they are compared on tasks that do not need it in one layer.
+# Appendix H says that differential and selective attention are worse. One layer of either cannot do
+# a task that needs the previous token's key, whether it is worse or not. So they are compared on
+# tasks that do not need it in one layer.
 ZOO = study(
     name="zoo",
     heading="How fast are attention variants?",

@@ -1,17 +1,20 @@
 """Is KV shifting faster at every width?
 
-Figure 1a and the study `robustness` measure the speed-up at width 32 only. The paper trains at width 1024 (section
-3.2, "a relatively relaxed setting"). This study trains one layer of KV shifting and two vanilla layers at widths 32 to
-256. Task, vocabulary, sequences and the four heads are Figure 1a's, so heads and MLP grow with the width. Positions are
+Figure 1a and the study `robustness` measure the speed-up at width 32 only. The paper trains at
+width 1024 (section 3.2, "a relatively relaxed setting"). This study trains one layer of KV shifting
+and two vanilla layers at widths 32 to
+256. Task, vocabulary, sequences and the four heads are Figure 1a's, so heads and MLP grow with the
+  width. Positions are
 learned, the scheme with the smallest speed-up in `robustness`.
 
-A pilot on seed 99 gave step ratios of .2 to .3, so the prediction is that all four claims hold. The warm-up is 20 steps
-instead of 100, because the wide models learn within 100. Each model tries three learning rates, chosen on the tuning
-seeds. KV shifting's grid ends before its fastest rates, because these are unsafe: at width 256 both tuning seeds
-learned at .032, within 30 steps, but three of the first seven seeds of the claims did not within 500. So its grid ends
-at half of that, and its claims have new seeds. At width 256 vanilla's next rate, .008, is left out to save time: it had
-not learned in 284 steps. Vanilla has four seeds and KV shifting eight, whose runs cost a tenth. Measures and
-thresholds were fixed before the runs.
+A pilot on seed 99 gave step ratios of .2 to .3, so the prediction is that all four claims hold. The
+warm-up is 20 steps instead of 100, because the wide models learn within 100. Each model tries three
+learning rates, chosen on the tuning seeds. KV shifting's grid ends before its fastest rates,
+because these are unsafe: at width 256 both tuning seeds learned at .032, within 30 steps, but three
+of the first seven seeds of the claims did not within 500. So its grid ends at half of that, and its
+claims have new seeds. At width 256 vanilla's next rate, .008, is left out to save time: it had not
+learned in 284 steps. Vanilla has four seeds and KV shifting eight, whose runs cost a tenth.
+Measures and thresholds were fixed before the runs.
 """
 
 from ihlab.plots.views import dots

@@ -1,17 +1,20 @@
 """At an equal sampled accuracy, which models are right on the worst sequences of the task?
 
-Every run stops at the first evaluation with a sampled accuracy of .999. Then `attack` searches, for each of 24
-questions of the task, for the sequence that the task could draw and on which the model answers worst. The *worst-case
-accuracy* is the fraction of questions that are still answered rightly. A search may miss the worst sequence, so it
-bounds the accuracy on all sequences from above.
+Every run stops at the first evaluation with a sampled accuracy of .999. Then `attack` searches, for
+each of 24 questions of the task, for the sequence that the task could draw and on which the model
+answers worst. The *worst-case accuracy* is the fraction of questions that are still answered
+rightly. A search may miss the worst sequence, so it bounds the accuracy on all sequences from
+above.
 
-All models have width 32 and four heads. Two vanilla layers do not learn induction without positions, and with ALiBi one
-run had not after 2,000 steps, so neither scheme is compared. A run that does not reach .999 has no worst-case accuracy
-and is left out. If most runs of a cell do not reach it, the questions about the cell are not tested.
+All models have width 32 and four heads. Two vanilla layers do not learn induction without
+positions, and with ALiBi one run had not after 2,000 steps, so neither scheme is compared. A run
+that does not reach .999 has no worst-case accuracy and is left out. If most runs of a cell do not
+reach it, the questions about the cell are not tested.
 
-Five models were trained and attacked before the study, on seed 100. Their worst-case accuracies were .375 (vanilla, 2
-layers, RoPE), .25 (with an MLP), .58 (learned positions), 1.0 (K only, 1 layer, RoPE) and .875 (KV shifting, 2 layers,
-learned positions, MLP). Learning rates, measures, thresholds and seeds were fixed then, before the runs of the study.
+Five models were trained and attacked before the study, on seed 100. Their worst-case accuracies
+were .375 (vanilla, 2 layers, RoPE), .25 (with an MLP), .58 (learned positions), 1.0 (K only, 1
+layer, RoPE) and .875 (KV shifting, 2 layers, learned positions, MLP). Learning rates, measures,
+thresholds and seeds were fixed then, before the runs of the study.
 """
 
 from collections.abc import Callable
@@ -30,7 +33,12 @@ from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
-V2, KV1, K1, KV2 = "vanilla, 2 layers", "KV shifting, 1 layer", f"{K_ONLY}, 1 layer", "KV shifting, 2 layers"
+V2, KV1, K1, KV2 = (
+    "vanilla, 2 layers",
+    "KV shifting, 1 layer",
+    f"{K_ONLY}, 1 layer",
+    "KV shifting, 2 layers",
+)
 TASK = InductionTask(vocab_size=32, length=16, min_token=0)
 ROPE, LEARNED = "RoPE", "learned positions"
 POSITIONS = {ROPE: {}, LEARNED: {"positional": "learned"}}
@@ -64,19 +72,30 @@ GRID = Grid(
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Return the steps to .999, and the worst-case accuracy and the median margin of a run that got there."""
+    """Return the steps to .999, and the worst-case accuracy and the median margin of a run that got
+    there.
+    """
     from ihlab.certify import attack
 
     reached = first_reach(run.metrics["step"], run.metrics["accuracy"], SAMPLED)
-    row: dict[str, Any] = {"steps_to_999": reached, "accuracy": float(run.metrics["accuracy"].iloc[-1])}
+    row: dict[str, Any] = {
+        "steps_to_999": reached,
+        "accuracy": float(run.metrics["accuracy"].iloc[-1]),
+    }
     if np.isinf(reached):
         return {**row, "worst_case": np.nan, "median_margin": np.nan}
     attacked = attack(run, questions=QUESTIONS, support="task", seed=ATTACK_SEED)
-    return {**row, "worst_case": attacked.accuracy, "median_margin": float(attacked.table["margin"].median())}
+    return {
+        **row,
+        "worst_case": attacked.accuracy,
+        "median_margin": float(attacked.table["margin"].median()),
+    }
 
 
 def of_reached(number: Number, *compared: Cell) -> Number:
-    """Return a number of the runs that reach .999. It tests nothing if most runs of a compared cell do not."""
+    """Return a number of the runs that reach .999. It tests nothing if most runs of a compared cell
+    do not.
+    """
 
     def if_reached(data: pd.DataFrame) -> Measured:
         for cell in compared:
@@ -89,7 +108,9 @@ def of_reached(number: Number, *compared: Cell) -> Number:
     return if_reached
 
 
-CHANGED = "2026-11-28: runs of one seed share their batches, so each seed counts once and not each run"
+CHANGED = (
+    "2026-11-28: runs of one seed share their batches, so each seed counts once and not each run"
+)
 Change = Callable[[pd.DataFrame], pd.DataFrame]
 
 
@@ -98,14 +119,24 @@ def by_seed(data: pd.DataFrame, cell: Cell) -> pd.Series:
     return pick(data, cell).groupby("seed")["worst_case"].mean()
 
 
-def compared(id: str, sentence: str, one: Cell, other: Cell, change: Change = lambda data: data, **fields: Any) -> Ask:
-    """Ask for the worst-case accuracy of one cell minus that of another: mean over seeds of their difference.
+def compared(
+    id: str,
+    sentence: str,
+    one: Cell,
+    other: Cell,
+    change: Change = lambda data: data,
+    **fields: Any,
+) -> Ask:
+    """Ask for the worst-case accuracy of one cell minus that of another: mean over seeds of their
+    difference.
 
     As first declared, it was the median over all pairs of runs.
     """
 
     def of_seeds(data: pd.DataFrame) -> stats.Estimate:
-        return stats.mean((by_seed(data, one) - by_seed(data, other)).dropna().tolist(), stats.DIFFERENCE)
+        return stats.mean(
+            (by_seed(data, one) - by_seed(data, other)).dropna().tolist(), stats.DIFFERENCE
+        )
 
     def of_runs(data: pd.DataFrame) -> stats.Estimate:
         first, second = (pick(data, cell)["worst_case"].tolist() for cell in (one, other))
@@ -114,13 +145,18 @@ def compared(id: str, sentence: str, one: Cell, other: Cell, change: Change = la
     words = f"worst-case accuracy, {cell_in_words(one)} minus {cell_in_words(other)}"
     numbers = [
         on_table(change, of_reached(described(f"{words}, {what}", estimate), one, other))
-        for what, estimate in (("mean over seeds of the difference", of_seeds), ("median over pairs of runs", of_runs))
+        for what, estimate in (
+            ("mean over seeds of the difference", of_seeds),
+            ("median over pairs of runs", of_runs),
+        )
     ]
     return Ask(id, sentence, numbers[0], first=numbers[1], changed=CHANGED, **fields)
 
 
 def level(id: str, sentence: str, cell: Cell, **fields: Any) -> Ask:
-    """Ask for the worst-case accuracy of a cell: the mean of its seeds' means. First declared: of its runs."""
+    """Ask for the worst-case accuracy of a cell: the mean of its seeds' means. First declared: of
+    its runs.
+    """
     words = f"worst-case accuracy, {cell_in_words(cell)}"
     numbers = [
         of_reached(described(f"{words}, mean over {what}", estimate), cell)
@@ -133,7 +169,9 @@ def level(id: str, sentence: str, cell: Cell, **fields: Any) -> Ask:
 
 
 def better(model: str, setting: str) -> Ask:
-    """Ask whether one shifted layer is clearly better than two vanilla layers with one position scheme."""
+    """Ask whether one shifted layer is clearly better than two vanilla layers with one position
+    scheme.
+    """
     return compared(
         "better_than_vanilla",
         f"{model}, has a higher worst-case accuracy than two vanilla layers ({setting}), at the same sampled accuracy.",
@@ -149,7 +187,9 @@ def one_layer(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
-    """Return how many runs of each cell reach .999 and when, and their worst-case accuracies and margins."""
+    """Return how many runs of each cell reach .999 and when, and their worst-case accuracies and
+    margins.
+    """
     rows = []
     for (variant, setting, mlp), runs in data.groupby(["variant", "setting", "mlp"], sort=False):
         there = runs.dropna(subset=["worst_case"])

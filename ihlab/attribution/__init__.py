@@ -22,7 +22,16 @@ _HOME = {
     "register_method": "ihlab.attribution.registry",
 }
 
-__all__ = ["METHODS", "TRUE_LEAST", "Problem", "attribute", "compare", "exact", "problem", "register_method"]
+__all__ = [
+    "METHODS",
+    "TRUE_LEAST",
+    "Problem",
+    "attribute",
+    "compare",
+    "exact",
+    "problem",
+    "register_method",
+]
 
 TRUE_LEAST = 0.1
 """A true node has an exact effect of at least this fraction of the swing, in absolute value."""

@@ -1,7 +1,8 @@
-"""Read, change and patch a model's activations, many nodes in one batch, and take gradients of a metric at them.
+"""Read, change and patch a model's activations, many nodes in one batch, and take gradients of a
+metric at them.
 
-A place names an activation: ("z", 1) is `blocks.1.attn.hook_z`. A model of another library has the places z, those of
-`HuggingFaceModel.changing`, and ("resid_pre", 0), which is its token embedding.
+A place names an activation: ("z", 1) is `blocks.1.attn.hook_z`. A model of another library has the
+places z, those of `HuggingFaceModel.changing`, and ("resid_pre", 0), which is its token embedding.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,14 +35,18 @@ OF_LLAMA = (*INPUTS, "result", "resid_pre")
 """Kinds of places, besides z, in a Hugging Face model with Llama's block."""
 
 MOST_LOGITS = 2**20
-"""Maximum number of logits computed at a time, unless the prompts alone have more. Larger batches do not fit in the
-processor's cache, and take up to 1.6 times as long."""
+"""Maximum number of logits computed at a time, unless the prompts alone have more. Larger batches
+do not fit in the processor's cache, and take up to 1.6 times as long."""
 
 
 def edited(problem: Problem, edits: Edits) -> AbstractContextManager[Any]:
-    """Pass activations through functions while the context is open. Raises as `Problem.transformer` does."""
+    """Pass activations through functions while the context is open. Raises as `Problem.transformer`
+    does.
+    """
     if isinstance(problem.model, OurModel):
-        hooks = [(_name(place), lambda x, hook, f=function: f(x)) for place, function in edits.items()]
+        hooks = [
+            (_name(place), lambda x, hook, f=function: f(x)) for place, function in edits.items()
+        ]
         return problem.transformer.hooks(fwd_hooks=hooks)
     with ExitStack() as stack:
         for place, function in edits.items():
@@ -61,7 +66,9 @@ def _hooked(problem: Problem, place: Place, function: Callable[[Tensor], Tensor]
 
 
 def require_inputs(problem: Problem, nodes: str) -> None:
-    """Raise `ConfigError` if one of our models cannot have inputs patched per head or, for "edge", along a path."""
+    """Raise `ConfigError` if one of our models cannot have inputs patched per head or, for "edge",
+    along a path.
+    """
     if isinstance(problem.model, OurModel):
         model = problem.transformer
         if nodes == "edge":
@@ -105,11 +112,15 @@ def noting(x: dict[Place, Tensor], places: Iterable[Place], edits: Edits | None 
 
 @torch.no_grad()
 def activations(
-    problem: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
+    problem: Problem,
+    tokens: Int[Tensor, "batch pos"],
+    places: Sequence[Place],
+    edits: Edits | None = None,
 ) -> dict[Place, Tensor]:
     """Return activations on the tokens, while `edits` change other activations.
 
-    Raises `ConfigError` for `START` in a model of another library that also reads ids outside its token embedding.
+    Raises `ConfigError` for `START` in a model of another library that also reads ids outside its
+    token embedding.
     """
     if START in places:
         problem.model.require_ids_read_once()
@@ -119,16 +130,23 @@ def activations(
     return x
 
 
-def clean_and_corrupted(problem: Problem, places: Sequence[Place]) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
-    """Return activations on the clean and on the corrupted prompts. Raises `ConfigError` as `activations` does."""
-    return activations(problem, problem.clean, places), activations(problem, problem.corrupted, places)
+def clean_and_corrupted(
+    problem: Problem, places: Sequence[Place]
+) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
+    """Return activations on the clean and on the corrupted prompts. Raises `ConfigError` as
+    `activations` does.
+    """
+    return activations(problem, problem.clean, places), activations(
+        problem, problem.corrupted, places
+    )
 
 
 @torch.no_grad()
 def patched(
     problem: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]
 ) -> Float[Tensor, "patch *metric batch"]:
-    """Return the metric of each prompt with each patch applied. One batch holds one copy of the prompts per patch.
+    """Return the metric of each prompt with each patch applied. One batch holds one copy of the
+    prompts per patch.
 
     Raises `ConfigError` for a metric that is not finite.
     """
@@ -164,16 +182,19 @@ def gradients(
     edits: Edits | None = None,
     noted: Sequence[Place] = (),
 ) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
-    """Return activations, still in their graph, and the gradient of each prompt's metric with respect to them.
+    """Return activations, still in their graph, and the gradient of each prompt's metric with
+    respect to them.
 
-    `noted` are further places whose activations are returned. The gradient is 0 where the metric does not depend on a
-    place. The weights' own gradients are left as they are. Raises `ConfigError` for a metric without a gradient, and
-    for tensors made in torch's inference mode.
+    `noted` are further places whose activations are returned. The gradient is 0 where the metric
+    does not depend on a place. The weights' own gradients are left as they are. Raises
+    `ConfigError` for a metric without a gradient, and for tensors made in torch's inference mode.
     """
     x: dict[Place, Tensor] = {}
     edits = dict(edits or {})
     start = edits.get(START, lambda value: value)
-    edits[START] = lambda value: start(value).detach().requires_grad_()  # frozen weights alone would give no graph
+    edits[START] = lambda value: (
+        start(value).detach().requires_grad_()
+    )  # frozen weights alone would give no graph
     with edited(problem, noting(x, [*places, *noted], edits)):
         try:
             metric = problem.measured(tokens)

@@ -1,4 +1,6 @@
-"""All circuits of a model: the faithfulness of every set of nodes, the best sets, and each node's Shapley value."""
+"""All circuits of a model: the faithfulness of every set of nodes, the best sets, and each node's
+Shapley value.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, permutations, product
@@ -23,7 +25,9 @@ MOST_KEPT = 32
 """Maximum number of circuit sizes on a faithfulness curve, besides the empty circuit."""
 
 DRAWS, FEW_DRAWS, DRAWN_NODES = 200, 8, 8
-"""Orders of tied nodes over which a score is averaged: `DRAWS` for at most `DRAWN_NODES` nodes, else `FEW_DRAWS`."""
+"""Orders of tied nodes over which a score is averaged: `DRAWS` for at most `DRAWN_NODES` nodes,
+else `FEW_DRAWS`.
+"""
 
 AT_A_TIME = 256
 """Number of circuits that are measured in one step of the progress bar."""
@@ -33,10 +37,11 @@ class Faithfulness:
     """The faithfulness of circuits of a problem. Each circuit is measured once.
 
         f(S) = (m(S) - m(none)) / (m(all) - m(none)),   m(S): the metric on clean prompts with the nodes S kept, every
-                                                        other node patched from the corrupted prompts.
+                                                        other node patched from the corrupted
+                                                        prompts.
 
-    The nodes of a circuit are heads or inputs; embeddings and MLPs are always kept. A circuit is a bit mask: bit i is
-    node i of `Problem.nodes`.
+    The nodes of a circuit are heads or inputs; embeddings and MLPs are always kept. A circuit is a
+    bit mask: bit i is node i of `Problem.nodes`.
     """
 
     def __init__(self, problem: Problem, nodes: str = "head") -> None:
@@ -45,7 +50,9 @@ class Faithfulness:
         of_node = ["z"] * len(table)
         if nodes == "input":
             kinds, of_node = INPUTS, table["input"].tolist()
-        self.places = list(zip(of_node, table["layer"].tolist(), table["head"].tolist(), strict=True))
+        self.places = list(
+            zip(of_node, table["layer"].tolist(), table["head"].tolist(), strict=True)
+        )
         self.all = (1 << len(table)) - 1
         self._corrupted = activations(problem, problem.corrupted, in_each_layer(problem, *kinds))
         self.metric: dict[int, float] = {}
@@ -56,7 +63,9 @@ class Faithfulness:
         self.metric |= self.measured([0, self.all, *wanted])
         none, whole = self.metric[0], self.metric[self.all]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (np.array([self.metric[each] for each in wanted]) - none) / np.float64(whole - none)
+            return (np.array([self.metric[each] for each in wanted]) - none) / np.float64(
+                whole - none
+            )
 
     def measured(self, circuits: Iterable[int]) -> dict[int, Any]:
         """Return the mean metric of the circuits that `metric` does not have."""
@@ -66,7 +75,9 @@ class Faithfulness:
             return of_circuit
         for start in tracked(range(0, len(missing), AT_A_TIME), "patching circuits"):
             some = missing[start : start + AT_A_TIME]
-            metric = patched(self.problem, self.problem.clean, [self._without(each) for each in some])
+            metric = patched(
+                self.problem, self.problem.clean, [self._without(each) for each in some]
+            )
             of_circuit |= dict(zip(some, metric.double().mean(dim=-1).tolist(), strict=True))
         return of_circuit
 
@@ -80,10 +91,12 @@ class Faithfulness:
     def curves(
         self, size: Float[np.ndarray, " node"], draws: int | None = None
     ) -> tuple[Float[np.ndarray, " size"], Float[np.ndarray, "order size"]]:
-        """Return fractions of kept nodes, and the faithfulness of the circuits that keep the nodes of largest `size`.
+        """Return fractions of kept nodes, and the faithfulness of the circuits that keep the nodes
+        of largest `size`.
 
-        There is one curve for each order of tied nodes: all orders if there are at most `draws`, else `draws` random
-        ones. The fractions are spaced evenly, unlike MIB's: our models have few heads.
+        There is one curve for each order of tied nodes: all orders if there are at most `draws`,
+        else `draws` random ones. The fractions are spaced evenly, unlike MIB's: our models have few
+        heads.
         """
         n = len(size)
         counts = np.unique(np.linspace(0, n, min(n, MOST_KEPT) + 1).round().astype(int))
@@ -113,7 +126,9 @@ def mask_of(nodes: Iterable[int]) -> int:
 
 
 def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
-    """Return orders of the nodes by rising x: every order of ties, or `draws` random orders (seed 0) if fewer."""
+    """Return orders of the nodes by rising x: every order of ties, or `draws` random orders (seed
+    0) if fewer.
+    """
     ties = [np.flatnonzero(x == value).tolist() for value in np.unique(x)]
     if prod(factorial(min(len(tie), 12)) for tie in ties) <= draws:
         return [list(chain.from_iterable(parts)) for parts in product(*map(permutations, ties))]
@@ -122,14 +137,16 @@ def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
 
 
 @own_settings()
-def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | None = None) -> pd.DataFrame:
+def circuits(
+    problem: Problem, nodes: str = "head", measured: Faithfulness | None = None
+) -> pd.DataFrame:
     """Measure every circuit. The table has one row per set of nodes, in the order of its bit mask.
 
-    Columns: `mask` (bit i: node i of `Problem.nodes` is kept), `size` (number of kept nodes) and `faithfulness` (see
-    `Faithfulness`). It takes 2^nodes forward passes of all prompts: seconds for 8 nodes; for 16
-    heads in four layers (64 prompts of 79 tokens) an hour and a half on one core. Raises
-    `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs of a model with grouped keys. `measured`
-    caches the measured circuits, for later curves.
+    Columns: `mask` (bit i: node i of `Problem.nodes` is kept), `size` (number of kept nodes) and
+    `faithfulness` (see `Faithfulness`). It takes 2^nodes forward passes of all prompts: seconds for
+    8 nodes; for 16 heads in four layers (64 prompts of 79 tokens) an hour and a half on one core.
+    Raises `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs of a model with
+    grouped keys. `measured` caches the measured circuits, for later curves.
     """
     require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
     require(
@@ -144,26 +161,36 @@ def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | Non
     )
     masks = np.arange(1 << n)
     return pd.DataFrame(
-        {"mask": masks, "size": [mask.bit_count() for mask in masks.tolist()], "faithfulness": measured(masks.tolist())}
+        {
+            "mask": masks,
+            "size": [mask.bit_count() for mask in masks.tolist()],
+            "faithfulness": measured(masks.tolist()),
+        }
     )
 
 
 def curves_known(problem: Problem, nodes: str) -> bool:
-    """Return whether sets of these nodes can be patched: heads, and inputs of our models if no heads share a key."""
+    """Return whether sets of these nodes can be patched: heads, and inputs of our models if no
+    heads share a key.
+    """
     if nodes != "input" or not isinstance(problem.model, OurModel):
         return nodes == "head"
     return problem.transformer.cfg.kv_heads == problem.model.n_heads
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the best circuit of every size, from the table of `circuits`: its rows, in the order of size."""
+    """Return the best circuit of every size, from the table of `circuits`: its rows, in the order
+    of size.
+    """
     return table.loc[table.groupby("size")["faithfulness"].idxmax()].reset_index(drop=True)
 
 
 def best_area(table: pd.DataFrame) -> float:
-    """Return the area below the best circuits of every size: the CPR of an ideal method (`circuits` gives the table).
+    """Return the area below the best circuits of every size: the CPR of an ideal method (`circuits`
+    gives the table).
 
-    It is an upper limit for methods that rank nodes, because the best circuits of two sizes need not be nested.
+    It is an upper limit for methods that rank nodes, because the best circuits of two sizes need
+    not be nested.
     """
     curve = best(table)
     return float(np.trapezoid(curve["faithfulness"], curve["size"] / curve["size"].max()))
@@ -171,12 +198,17 @@ def best_area(table: pd.DataFrame) -> float:
 
 @own_settings()
 def shapley(problem: Problem) -> pd.DataFrame:
-    """Return the heads with their `shapley` value (`shapley_values`). Raises `ConfigError` as `circuits` does."""
-    return problem.nodes("head").assign(shapley=shapley_values(circuits(problem)["faithfulness"].to_numpy()))
+    """Return the heads with their `shapley` value (`shapley_values`). Raises `ConfigError` as
+    `circuits` does.
+    """
+    return problem.nodes("head").assign(
+        shapley=shapley_values(circuits(problem)["faithfulness"].to_numpy())
+    )
 
 
 def shapley_values(faithfulness: Float[np.ndarray, " circuit"]) -> Float[np.ndarray, " node"]:
-    """Return what each node adds to the faithfulness of all circuits, mean over all orders of the nodes.
+    """Return what each node adds to the faithfulness of all circuits, mean over all orders of the
+    nodes.
 
         sum over sets S without i of |S|! (n - |S| - 1)! / n! (f(S and i) - f(S))       (Shapley 1953)
 

@@ -23,19 +23,25 @@ from tasks.config import ConfigError, choose, require
 def attribute(
     problem: Problem, method: str = "attribution-patching", nodes: str = "head", **options: Any
 ) -> pd.DataFrame:
-    """Return the effect of every node as a method estimates it: the columns of `exact` without the reverse ones.
+    """Return the effect of every node as a method estimates it: the columns of `exact` without the
+    reverse ones.
 
-    `options` are those of the method, such as `steps` of "eap-ig" and `frozen_norms`. `attribute(p.swapped, ...)`
-    estimates the effects of the reverse direction, with the opposite sign. The method gets a copy of the problem
-    (`isolated`). Raises `ConfigError` for an unknown method, option or kind of nodes, for a method that returns other
-    nodes or numbers that are not finite or changes the given problem, and as the method does.
+    `options` are those of the method, such as `steps` of "eap-ig" and `frozen_norms`.
+    `attribute(p.swapped, ...)` estimates the effects of the reverse direction, with the opposite
+    sign. The method gets a copy of the problem (`isolated`). Raises `ConfigError` for an unknown
+    method, option or kind of nodes, for a method that returns other nodes or numbers that are not
+    finite or changes the given problem, and as the method does.
     """
     return table_of(problem, nodes, estimated(problem, method, nodes, **options))
 
 
 @own_settings()
-def estimated(problem: Problem, method: str, nodes: str, **options: Any) -> Float[Tensor, "prompt node"]:
-    """Return a method's estimates. If the method returns a table, every prompt gets the effects in the table."""
+def estimated(
+    problem: Problem, method: str, nodes: str, **options: Any
+) -> Float[Tensor, "prompt node"]:
+    """Return a method's estimates. If the method returns a table, every prompt gets the effects in
+    the table.
+    """
     return examined(problem, method, nodes, **options)[0]
 
 
@@ -61,7 +67,10 @@ def examined(
         estimates = _of_table(estimates, method, table, problem)
     wanted = [len(problem.clean), len(table)]
     shape = list(estimates.shape) if isinstance(estimates, Tensor) else type(estimates).__name__
-    require(shape == wanted, f"The method {method!r} returned {shape}, but must return {wanted}: [prompt, node].")
+    require(
+        shape == wanted,
+        f"The method {method!r} returned {shape}, but must return {wanted}: [prompt, node].",
+    )
     wrong = int((~estimates.detach().isfinite().all(dim=0)).sum())
     if wrong:
         raise NotFiniteError(
@@ -72,7 +81,8 @@ def examined(
 
 @contextmanager
 def isolated(problem: Problem, method: str) -> Iterator[Problem]:
-    """Yield a copy of a problem, with a model, prompts and a metric of its own (a plain function cannot be copied).
+    """Yield a copy of a problem, with a model, prompts and a metric of its own (a plain function
+    cannot be copied).
 
     Raises `ConfigError` if the metric of the given problem differs afterwards.
     """
@@ -81,11 +91,19 @@ def isolated(problem: Problem, method: str) -> Iterator[Problem]:
         try:
             copied = replace(deepcopy(problem))  # without the cached metric of the original
         except (RuntimeError, TypeError, NotImplementedError):  # some models of other libraries
-            copied = replace(problem, clean=problem.clean.clone(), corrupted=problem.corrupted.clone())
+            copied = replace(
+                problem, clean=problem.clean.clone(), corrupted=problem.corrupted.clone()
+            )
         _ = copied.ends
         yield copied
-    same = all(torch.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(replace(problem).ends, ends, strict=True))
-    require(same, f"The method {method!r} changed what the metric measures: no later number would be comparable.")
+    same = all(
+        torch.allclose(*pair, rtol=1e-3, atol=1e-5)
+        for pair in zip(replace(problem).ends, ends, strict=True)
+    )
+    require(
+        same,
+        f"The method {method!r} changed what the metric measures: no later number would be comparable.",
+    )
 
 
 def _of_table(table: pd.DataFrame, method: str, nodes: pd.DataFrame, problem: Problem) -> Tensor:
@@ -99,4 +117,6 @@ def _of_table(table: pd.DataFrame, method: str, nodes: pd.DataFrame, problem: Pr
         f"The method {method!r} returned {len(effects)} rows, but must return one row for each of the {len(wanted)} "
         f"nodes ({', '.join(columns)}).",
     )
-    return torch.tensor(effects.reindex(wanted).to_numpy(dtype=float)).expand(len(problem.clean), -1)
+    return torch.tensor(effects.reindex(wanted).to_numpy(dtype=float)).expand(
+        len(problem.clean), -1
+    )

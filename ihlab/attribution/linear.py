@@ -1,4 +1,6 @@
-"""First-order estimates: an activation, or its change, times the gradient of the metric with respect to it."""
+"""First-order estimates: an activation, or its change, times the gradient of the metric with
+respect to it.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -13,7 +15,8 @@ Values = Mapping[Place, Tensor]
 
 
 def places_of(problem: Problem, nodes: str) -> list[Place]:
-    """Return the places of the activations of a kind of nodes: z, the heads' inputs, or (edges) the heads' outputs.
+    """Return the places of the activations of a kind of nodes: z, the heads' inputs, or (edges) the
+    heads' outputs.
 
     Raises `ConfigError` as `require_inputs` does.
     """
@@ -25,7 +28,9 @@ def places_of(problem: Problem, nodes: str) -> list[Place]:
 
 
 def norm_scales(problem: Problem) -> list[Place]:
-    """Return the places that hold the scale of each norm. Raises `ConfigError` as `Problem.transformer` does."""
+    """Return the places that hold the scale of each norm. Raises `ConfigError` as
+    `Problem.transformer` does.
+    """
     return [(name, 0) for name in problem.transformer.hook_dict if name.endswith(".hook_scale")]
 
 
@@ -37,17 +42,24 @@ def linear(
     edits: Edits | None = None,
     frozen_norms: bool = False,
 ) -> Float[Tensor, "prompt node"]:
-    """Return values times the gradient of the metric, summed over positions and channels, per prompt and node.
+    """Return values times the gradient of the metric, summed over positions and channels, per
+    prompt and node.
 
-    The gradient is taken on `tokens`, with activations changed by `edits`. `value` maps a place and its activation in
-    that run to the value. `frozen_norms`: no gradient flows through the scale of a norm, as if it were a constant. For
-    an edge, the value is what the earlier head writes, and the gradient is with respect to the residual stream, through
-    only the later head's input at which the edge ends.
+    The gradient is taken on `tokens`, with activations changed by `edits`. `value` maps a place and
+    its activation in that run to the value. `frozen_norms`: no gradient flows through the scale of
+    a norm, as if it were a constant. For an edge, the value is what the earlier head writes, and
+    the gradient is with respect to the residual stream, through only the later head's input at
+    which the edge ends.
     """
-    edits = dict(edits or {}) | (dict.fromkeys(norm_scales(problem), Tensor.detach) if frozen_norms else {})
+    edits = dict(edits or {}) | (
+        dict.fromkeys(norm_scales(problem), Tensor.detach) if frozen_norms else {}
+    )
     places = places_of(problem, nodes)
     if nodes == "edge":
-        inputs, streams = in_each_layer(problem, *INPUTS, "z"), in_each_layer(problem, "resid_pre")[1:]
+        inputs, streams = (
+            in_each_layer(problem, *INPUTS, "z"),
+            in_each_layer(problem, "resid_pre")[1:],
+        )
         x, slopes = gradients(problem, tokens, inputs, edits, noted=[*streams, *places])
         written = {place: value(place, x[place].detach()) for place in places}
         return _of_edges(problem, written, x, by_head(problem, x, slopes))
@@ -66,16 +78,20 @@ def linear(
     return by_kind.permute(0, 2, 3, 1).flatten(1)
 
 
-def _copied(problem: Problem, x: Float[Tensor, "batch pos kv_head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+def _copied(
+    problem: Problem, x: Float[Tensor, "batch pos kv_head d_head"]
+) -> Float[Tensor, "batch pos head d_head"]:
     """Return keys or values with one copy for each query head that reads them."""
     return x.repeat_interleave(problem.model.n_heads // x.shape[2], dim=2)
 
 
-def by_head(problem: Problem, x: Values, slopes: Values) -> dict[Place, Float[Tensor, "batch pos head d_head"]]:
+def by_head(
+    problem: Problem, x: Values, slopes: Values
+) -> dict[Place, Float[Tensor, "batch pos head d_head"]]:
     """Return the gradients with respect to each query head's own queries, keys and values.
 
-    Where several query heads share a key, the key's gradient through one of them is the gradient of this head's z,
-    backpropagated to the key: one backward pass for each head of a group.
+    Where several query heads share a key, the key's gradient through one of them is the gradient of
+    this head's z, backpropagated to the key: one backward pass for each head of a group.
     """
     n_heads, alone = problem.model.n_heads, dict(slopes)
     for kind, layer in in_each_layer(problem, "k", "v"):
@@ -84,15 +100,23 @@ def by_head(problem: Problem, x: Values, slopes: Values) -> dict[Place, Float[Te
             of_group: list[Tensor] = []
             for member in range(n_heads // n_keys):
                 only = torch.zeros_like(slopes["z", layer]).unflatten(2, (n_keys, -1))
-                only[:, :, :, member] = slopes["z", layer].unflatten(2, (n_keys, -1))[:, :, :, member]
-                of_group += torch.autograd.grad(x["z", layer], x[kind, layer], only.flatten(2, 3), retain_graph=True)
+                only[:, :, :, member] = slopes["z", layer].unflatten(2, (n_keys, -1))[
+                    :, :, :, member
+                ]
+                of_group += torch.autograd.grad(
+                    x["z", layer], x[kind, layer], only.flatten(2, 3), retain_graph=True
+                )
             alone[kind, layer] = torch.stack(of_group, dim=3).flatten(2, 3)
     return alone
 
 
-def _of_edges(problem: Problem, written: Values, x: Values, slopes: Values) -> Float[Tensor, "prompt edge"]:
+def _of_edges(
+    problem: Problem, written: Values, x: Values, slopes: Values
+) -> Float[Tensor, "prompt edge"]:
     n_layers = problem.model.n_layers
-    read = [_stream_gradients(x, slopes, layer, problem.model.n_heads) for layer in range(1, n_layers)]
+    read = [
+        _stream_gradients(x, slopes, layer, problem.model.n_heads) for layer in range(1, n_layers)
+    ]
     estimates = []
     for early in range(n_layers - 1):
         later = torch.cat(read[early:])
@@ -100,12 +124,18 @@ def _of_edges(problem: Problem, written: Values, x: Values, slopes: Values) -> F
     return torch.cat(estimates, dim=1)
 
 
-def _stream_gradients(x: Values, slopes: Values, layer: int, n_heads: int) -> Float[Tensor, "reader batch pos d_model"]:
-    """Return the gradient with respect to the residual stream through each input of each head alone, head by head."""
+def _stream_gradients(
+    x: Values, slopes: Values, layer: int, n_heads: int
+) -> Float[Tensor, "reader batch pos d_model"]:
+    """Return the gradient with respect to the residual stream through each input of each head
+    alone, head by head.
+    """
     stream_slopes: list[Tensor] = []
     for head in range(n_heads):
         for kind in INPUTS:
             only = torch.zeros_like(x[kind, layer])
             only[:, :, head * only.shape[2] // n_heads] = slopes[kind, layer][:, :, head]
-            stream_slopes += torch.autograd.grad(x[kind, layer], x["resid_pre", layer], only, retain_graph=True)
+            stream_slopes += torch.autograd.grad(
+                x[kind, layer], x["resid_pre", layer], only, retain_graph=True
+            )
     return torch.stack(stream_slopes)

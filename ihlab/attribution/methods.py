@@ -1,4 +1,6 @@
-"""The package's attribution methods: published variants and controls. Each estimates the column `effect` of `exact`."""
+"""The package's attribution methods: published variants and controls. Each estimates the column
+`effect` of `exact`.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,8 +49,8 @@ def exact_patching(problem: Problem, nodes: str) -> Estimates:
 def attribution_patching(problem: Problem, nodes: str, frozen_norms: bool = False) -> Estimates:
     """Return (clean - corrupted activation) . gradient on the corrupted prompt.
 
-    Nanda 2023 (neelnanda.io/attribution-patching); for edges it is EAP (Syed et al. 2023, arXiv 2310.10348). With
-    `frozen_norms` no gradient flows through the scale of a norm.
+    Nanda 2023 (neelnanda.io/attribution-patching); for edges it is EAP (Syed et al. 2023, arXiv
+    2310.10348). With `frozen_norms` no gradient flows through the scale of a norm.
     """
     clean = activations(problem, problem.clean, places_of(problem, nodes))
     return linear(
@@ -64,17 +66,20 @@ def attribution_patching(problem: Problem, nodes: str, frozen_norms: bool = Fals
 def frozen_norms(problem: Problem, nodes: str) -> Estimates:
     """Return attribution patching with the scales of norms held constant in the backward pass.
 
-    In a trained model, the gradient through norm scales can cancel most of the rest, so freezing changes the ranking.
+    In a trained model, the gradient through norm scales can cancel most of the rest, so freezing
+    changes the ranking.
     """
     return attribution_patching(problem, nodes, frozen_norms=True)
 
 
 @register_method("eap-ig")
 def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -> Estimates:
-    """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv 2403.17806).
+    """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv
+    2403.17806).
 
-    The gradient is averaged over k = 1 .. steps, taken at x(corrupted) + k / steps (x(clean) - x(corrupted)), where x
-    is the residual stream before the first layer: all inputs move together. The paper takes five steps.
+    The gradient is averaged over k = 1 .. steps, taken at x(corrupted) + k / steps (x(clean) -
+    x(corrupted)), where x is the residual stream before the first layer: all inputs move together.
+    The paper takes five steps.
     """
     require_integer("steps", steps, 1)
 
@@ -86,12 +91,14 @@ def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = Fa
 
 @register_method("eap-gp")
 def eap_gp(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
-    """Return EAP with GradPath (Zhang et al. 2025, arXiv 2502.06852): EAP-IG along a path that avoids flat regions.
+    """Return EAP with GradPath (Zhang et al. 2025, arXiv 2502.06852): EAP-IG along a path that
+    avoids flat regions.
 
         x_0 = x(clean),   x_k = x_{k-1} - g / |g|,   g = gradient of |logits(x_{k-1}) - logits(corrupted)|^2
 
-    The gradient of the metric is averaged over x_1 .. x_steps. The paper takes five steps of length 1, and a path for
-    each node. As other implementations do, we take one path, of the residual stream before the first layer.
+    The gradient of the metric is averaged over x_1 .. x_steps. The paper takes five steps of length
+    1, and a path for each node. As other implementations do, we take one path, of the residual
+    stream before the first layer.
     """
     require_integer("steps", steps, 1)
     with torch.no_grad():
@@ -101,7 +108,9 @@ def eap_gp(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
     def descent(clean: Tensor, corrupted: Tensor) -> list[Tensor]:
         points = [clean]
         for _ in range(steps):
-            slope = gradients(distance, problem.clean, [START], holding({START: points[-1]}, [START]))[1][START]
+            slope = gradients(
+                distance, problem.clean, [START], holding({START: points[-1]}, [START])
+            )[1][START]
             length = slope.flatten(1).norm(dim=1).clamp_min(torch.finfo(slope.dtype).tiny)
             points.append(points[-1] - slope / length[:, None, None])
         return points[1:]
@@ -110,7 +119,10 @@ def eap_gp(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
 
 
 def _along_a_path(
-    problem: Problem, nodes: str, path: Callable[[Tensor, Tensor], list[Tensor]], frozen_norms: bool = False
+    problem: Problem,
+    nodes: str,
+    path: Callable[[Tensor, Tensor], list[Tensor]],
+    frozen_norms: bool = False,
 ) -> Estimates:
     """Return (clean - corrupted activation) . gradient, mean over the points of a path.
 
@@ -121,22 +133,34 @@ def _along_a_path(
     estimates = []
     for point in path(clean[START], corrupted[START]):
         change = lambda place, _: clean[place] - corrupted[place]  # noqa: E731
-        estimates.append(linear(problem, nodes, problem.clean, change, holding({START: point}, [START]), frozen_norms))
+        estimates.append(
+            linear(
+                problem,
+                nodes,
+                problem.clean,
+                change,
+                holding({START: point}, [START]),
+                frozen_norms,
+            )
+        )
     return torch.stack(estimates).mean(dim=0)
 
 
 @register_method("integrated-gradients")
 def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estimates:
-    """Return integrated gradients along each node's own activation (Sundararajan et al. 2017, arXiv 1703.01365).
+    """Return integrated gradients along each node's own activation (Sundararajan et al. 2017, arXiv
+    1703.01365).
 
         d . mean of the gradient at corrupted + a d over a = 1/2n, 3/2n .. (2n - 1)/2n,   d = clean - corrupted
 
-    Only this node of the corrupted run changes, so with many midpoints (n = `steps`) the result approaches the exact
-    effect. It takes more passes than exact patching: `steps` forward and backward passes per node.
+    Only this node of the corrupted run changes, so with many midpoints (n = `steps`) the result
+    approaches the exact effect. It takes more passes than exact patching: `steps` forward and
+    backward passes per node.
     """
     require_integer("steps", steps, 1)
     require(
-        nodes in ("head", "input"), f"The method 'integrated-gradients' scores heads and inputs, not nodes={nodes!r}."
+        nodes in ("head", "input"),
+        f"The method 'integrated-gradients' scores heads and inputs, not nodes={nodes!r}.",
     )
     places = places_of(problem, nodes)
     clean, corrupted = clean_and_corrupted(problem, places)
@@ -159,7 +183,9 @@ def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estim
             between = corrupted[place].repeat(steps, 1, 1, 1).unflatten(0, (steps, -1))
             between[:, :, :, head] += middle[:, None, None, None].to(change) * change[:, :, head]
             only = between[:, :, :, head].flatten(0, 1)
-            _, slopes = gradients(several, several.corrupted, [place], {place: partial(_with_head, head, only)})
+            _, slopes = gradients(
+                several, several.corrupted, [place], {place: partial(_with_head, head, only)}
+            )
             slope = slopes[place][:, :, head].unflatten(0, (steps, -1)).mean(dim=0)
             estimates[place[0], place[1], head] = (change[:, :, head] * slope).sum(dim=(1, 2))
     table = problem.nodes(nodes)
@@ -183,23 +209,26 @@ def _of_copies(problem: Problem, copies: int) -> Metric:
 def atp_qk(problem: Problem, nodes: str) -> Estimates:
     """Return AtP with the query and key correction of AtP* (Kramár et al. 2024, arXiv 2403.00745).
 
-    A changed query or key goes through the softmax exactly; only the rest of the model is linearised:
-    (changed - corrupted pattern) . gradient with respect to the pattern. The paper's nodes are queries and keys at one
-    position; here a node has all positions. A head's z has no correction in the paper, so "head" is plain AtP. For
-    edges, the query or key is the one that the later head computes from the patched stream: our extension.
+    A changed query or key goes through the softmax exactly; only the rest of the model is
+    linearised: (changed - corrupted pattern) . gradient with respect to the pattern. The paper's
+    nodes are queries and keys at one position; here a node has all positions. A head's z has no
+    correction in the paper, so "head" is plain AtP. For edges, the query or key is the one that the
+    later head computes from the patched stream: our extension.
     """
     return _atp(problem, nodes, _pattern_changes(problem, nodes), {})
 
 
 @register_method("atp-star")
 def atp_star(problem: Problem, nodes: str) -> Estimates:
-    """Return AtP*: the query and key correction with GradDrop (Kramár et al. 2024, arXiv 2403.00745).
+    """Return AtP*: the query and key correction with GradDrop (Kramár et al. 2024, arXiv
+    2403.00745).
 
-        1 / (L - 1) sum over layers l = 1 .. L of |estimate with no gradient through what layer l writes|
+        1 / (L - 1) sum over layers l = 1 .. L of |estimate with no gradient through what layer l
+        writes|
 
-    As in the paper, each absolute value is one prompt's. The sign is that of the estimate with all gradients. With two
-    layers, no term of a first-layer head has the gradient through the second layer: only the head's direct effect is
-    left. With one layer the estimate is that of "atp-qk".
+    As in the paper, each absolute value is one prompt's. The sign is that of the estimate with all
+    gradients. With two layers, no term of a first-layer head has the gradient through the second
+    layer: only the head's direct effect is left. With one layer the estimate is that of "atp-qk".
     """
     changes = _pattern_changes(problem, nodes)
     whole = _atp(problem, nodes, changes, {})
@@ -216,9 +245,11 @@ def atp_star(problem: Problem, nodes: str) -> Estimates:
 
 @register_method("atp-edges")
 def atp_edges(problem: Problem, nodes: str) -> Estimates:
-    """Return attribution patching of heads, with its first-order edges replaced by those of "atp-qk".
+    """Return attribution patching of heads, with its first-order edges replaced by those of
+    "atp-qk".
 
-    Our extension of AtP*, which computes a head's own softmax exactly, but not those of the later heads that read it.
+    Our extension of AtP*, which computes a head's own softmax exactly, but not those of the later
+    heads that read it.
     """
     heads_only("atp-edges", nodes)
     estimates = attribution_patching(problem, "head")
@@ -231,12 +262,16 @@ def atp_edges(problem: Problem, nodes: str) -> Estimates:
 
 
 PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query key"]]]
-"""For each item: nodes of a layer's heads, the layer's pattern, and the pattern's change when each node is patched."""
+"""For each item: nodes of a layer's heads, the layer's pattern, and the pattern's change when each
+node is patched.
+"""
 
 
 @torch.no_grad()
 def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
-    """Return how each query and key changes the patterns: from the clean run, or patched along the path of an edge."""
+    """Return how each query and key changes the patterns: from the clean run, or patched along the
+    path of an edge.
+    """
     if nodes in ("head", "position"):
         return []
     before = activations(problem, problem.corrupted, in_each_layer(problem, "pattern"))
@@ -249,18 +284,33 @@ def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
     if nodes == "edge":
         layers = range(problem.model.n_layers)
         for sender, layer, kind, pattern in patched_paths(problem, layers, ("q", "k"), "pattern"):
-            add(("pattern", layer), pattern, from_layer=sender[0], from_head=sender[1], to_layer=layer, input=kind)
+            add(
+                ("pattern", layer),
+                pattern,
+                from_layer=sender[0],
+                from_head=sender[1],
+                to_layer=layer,
+                input=kind,
+            )
         return changes
     clean = activations(problem, problem.clean, in_each_layer(problem, "q", "k"))
     for kind, layer in clean:
-        changed = activations(problem, problem.corrupted, list(before), holding(clean, [(kind, layer)]))
+        changed = activations(
+            problem, problem.corrupted, list(before), holding(clean, [(kind, layer)])
+        )
         add(("pattern", layer), changed["pattern", layer], layer=layer, input=kind)
     return changes
 
 
 def _atp(problem: Problem, nodes: str, changes: PatternChanges, edits: Edits) -> Estimates:
     clean = activations(problem, problem.clean, places_of(problem, nodes))
-    estimates = linear(problem, nodes, problem.corrupted, lambda place, activation: clean[place] - activation, edits)
+    estimates = linear(
+        problem,
+        nodes,
+        problem.corrupted,
+        lambda place, activation: clean[place] - activation,
+        edits,
+    )
     if changes:
         _, slopes = gradients(problem, problem.corrupted, in_each_layer(problem, "pattern"), edits)
         for of_heads, place, change in changes:
@@ -270,21 +320,26 @@ def _atp(problem: Problem, nodes: str, changes: PatternChanges, edits: Edits) ->
 
 @register_method("activation-gradient")
 def activation_gradient(problem: Problem, nodes: str) -> Estimates:
-    """Return clean activation . gradient on the clean prompt (input times gradient, Shrikumar et al. 2016)."""
+    """Return clean activation . gradient on the clean prompt (input times gradient, Shrikumar et
+    al. 2016).
+    """
     return linear(problem, nodes, problem.clean, lambda _, activation: activation)
 
 
 @register_method("direct-logit-attribution")
 def direct_logit_attribution(problem: Problem, nodes: str) -> Estimates:
-    """Return the dot product of each head's clean output and the metric's direction in the final residual stream.
+    """Return the dot product of each head's clean output and the metric's direction in the final
+    residual stream.
 
-    Elhage et al. 2021, as TransformerLens' `logit_attrs`: the final norm's scale is that of the clean prompt, held
-    constant. It leaves out what later layers make of a head's output.
+    Elhage et al. 2021, as TransformerLens' `logit_attrs`: the final norm's scale is that of the
+    clean prompt, held constant. It leaves out what later layers make of a head's output.
     """
     heads_only("direct-logit-attribution", nodes)
     model, n_layers = problem.transformer, problem.model.n_layers
     end: Place = (f"blocks.{n_layers - 1}.hook_resid_post", 0)
-    direction = gradients(problem, problem.clean, [end], dict.fromkeys(norm_scales(problem), Tensor.detach))[1][end]
+    direction = gradients(
+        problem, problem.clean, [end], dict.fromkeys(norm_scales(problem), Tensor.detach)
+    )[1][end]
     written = activations(problem, problem.clean, in_each_layer(problem, "result"))
     estimates = []
     for (_, layer), x in written.items():
@@ -303,9 +358,8 @@ def _ablation(how: str) -> None:
             patches += [{place: ([head], ablated_z)} for head in range(problem.model.n_heads)]
         return (problem.ends[0] - patched(problem, problem.clean, patches)).T
 
-    ablated.__doc__ = (
-        f"Return how much the metric falls on the clean prompts when a head's z is {how}-ablated (`ablate_heads`)."
-    )
+    what = f"a head's z is {how}-ablated (`ablate_heads`)"
+    ablated.__doc__ = f"Return how much the metric falls on the clean prompts when {what}."
 
 
 for _how in ("zero", "mean", "resample"):
@@ -314,31 +368,40 @@ for _how in ("zero", "mean", "resample"):
 
 @register_method("head-scores")
 def head_scores(problem: Problem, nodes: str) -> pd.DataFrame:
-    """Return the prefix_matching of `locate_induction_heads`: attention on random tokens, no patch and no gradient.
+    """Return the prefix_matching of `locate_induction_heads`: attention on random tokens, no patch
+    and no gradient.
 
     Attention has no sign, so every estimate gets the sign of the swing.
     """
     heads_only("head-scores", nodes)
     scores = locate_induction_heads(problem.model)
-    return scores[["layer", "head"]].assign(effect=scores["prefix_matching"] * np.sign(problem.swing))
+    return scores[["layer", "head"]].assign(
+        effect=scores["prefix_matching"] * np.sign(problem.swing)
+    )
 
 
 @register_method("random")
 def random(problem: Problem, nodes: str, seed: int = 0) -> Estimates:
     """Return normal random numbers, the same for every prompt: a control at chance level."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(problem.nodes(nodes)), generator=generator).expand(len(problem.clean), -1)
+    return torch.randn(len(problem.nodes(nodes)), generator=generator).expand(
+        len(problem.clean), -1
+    )
 
 
 @register_method("constant")
 def constant(problem: Problem, nodes: str) -> Estimates:
     """Return the same number for every node, of the swing's sign: a control."""
-    return torch.full((len(problem.clean), len(problem.nodes(nodes))), float(np.sign(problem.swing)))
+    return torch.full(
+        (len(problem.clean), len(problem.nodes(nodes))), float(np.sign(problem.swing))
+    )
 
 
 @register_method("previous-position")
 def previous_position(problem: Problem, nodes: str, start: int = 0) -> Estimates:
-    """Return numbers that decrease row by row, cyclically from `start`: a control that uses only the nodes' order."""
+    """Return numbers that decrease row by row, cyclically from `start`: a control that uses only
+    the nodes' order.
+    """
     n = len(problem.nodes(nodes))
     row = (torch.arange(n) - start) % n
     return ((n - row) * np.sign(problem.swing)).expand(len(problem.clean), -1)

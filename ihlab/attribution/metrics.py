@@ -18,7 +18,9 @@ def _of(x: Scored, ids: Ids) -> Float[Tensor, " batch"]:
 
 
 METRICS: dict[str, Callable[[Scored, Ids, Ids, Scored], Float[Tensor, " batch"]]] = {
-    "logit-difference": lambda logits, answer, other, clean: _of(logits, answer) - _of(logits, other),
+    "logit-difference": lambda logits, answer, other, clean: (
+        _of(logits, answer) - _of(logits, other)
+    ),
     "logit": lambda logits, answer, other, clean: _of(logits, answer),
     "log-probability": lambda logits, answer, other, clean: _of(logits.log_softmax(dim=-1), answer),
     "probability": lambda logits, answer, other, clean: _of(logits.softmax(dim=-1), answer),
@@ -26,8 +28,9 @@ METRICS: dict[str, Callable[[Scored, Ids, Ids, Scored], Float[Tensor, " batch"]]
         clean.softmax(dim=-1) * (clean.log_softmax(dim=-1) - logits.log_softmax(dim=-1))
     ).sum(dim=-1),
 }
-"""Each maps the logits at the scored position, the answer, the other answer, and the model's own logits there on the
-clean prompt to a number. "kl" is KL(clean output || output) in nats: 0 on clean prompts."""
+"""Each maps the logits at the scored position, the answer, the other answer, and the model's own
+logits there on the clean prompt to a number. "kl" is KL(clean output || output) in nats: 0 on clean
+prompts."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,15 @@ from ihlab.interp.prompt_pair import PromptPair
 from tasks.config import require
 
 NOISE = {"noise-0.5": 0.5, "noise-1": 1.0, "noise-3": 3.0}
-"""Corruptions by noise, and the noise's standard deviation in units of that of the token embeddings."""
+"""Corruptions by noise, and the noise's standard deviation in units of that of the token
+embeddings.
+"""
 
 
 class _Noisy(nn.Embedding):
-    """An embedding with extra ids after its vocabulary: each stands for a token plus its own noise vector."""
+    """An embedding with extra ids after its vocabulary: each stands for a token plus its own noise
+    vector.
+    """
 
     tokens: Int[Tensor, " noisy"]
     noise: Float[Tensor, "noisy d_model"]
@@ -29,12 +33,16 @@ class _Noisy(nn.Embedding):
 
 
 @torch.no_grad()
-def noisy(model: HeadModel, pair: PromptPair, size: float, seed: int = 0) -> tuple[HeadModel, Int[Tensor, "batch pos"]]:
-    """Return a copy of a model, and corrupted prompts for it: the token at `pair.earlier` has a noisy embedding.
+def noisy(
+    model: HeadModel, pair: PromptPair, size: float, seed: int = 0
+) -> tuple[HeadModel, Int[Tensor, "batch pos"]]:
+    """Return a copy of a model, and corrupted prompts for it: the token at `pair.earlier` has a
+    noisy embedding.
 
-    Meng et al. 2022 (arXiv 2202.05262), who take 3 standard deviations and the tokens of the subject. Each noisy
-    embedding has its own id, d_vocab + the prompt's index. Weights and the logits' vocabulary stay the same. Raises
-    `ConfigError` for a model whose embedding is no `torch.nn.Embedding`.
+    Meng et al. 2022 (arXiv 2202.05262), who take 3 standard deviations and the tokens of the
+    subject. Each noisy embedding has its own id, d_vocab + the prompt's index. Weights and the
+    logits' vocabulary stay the same. Raises `ConfigError` for a model whose embedding is no
+    `torch.nn.Embedding`.
     """
     require(
         isinstance(model.embed, nn.Embedding),
@@ -45,7 +53,9 @@ def noisy(model: HeadModel, pair: PromptPair, size: float, seed: int = 0) -> tup
     rows, generator = torch.arange(len(pair.clean)), torch.Generator().manual_seed(seed)
     noise = torch.randn(len(rows), embed.weight.shape[1], generator=generator).to(embed.weight)
     embed.register_buffer("noise", noise * size * embed.weight.std(), persistent=False)
-    embed.register_buffer("tokens", pair.clean[rows, pair.earlier].to(embed.weight.device), persistent=False)
+    embed.register_buffer(
+        "tokens", pair.clean[rows, pair.earlier].to(embed.weight.device), persistent=False
+    )
     embed.__class__ = type(f"Noisy{type(embed).__name__}", (_Noisy, type(embed)), {})
     corrupted = pair.clean.clone()
     corrupted[rows, pair.earlier] = embed.num_embeddings + rows

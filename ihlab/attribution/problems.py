@@ -1,4 +1,6 @@
-"""An attribution problem: a model, clean and corrupted prompts, and a metric with one number per prompt."""
+"""An attribution problem: a model, clean and corrupted prompts, and a metric with one number per
+prompt.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,15 +39,21 @@ COLUMNS = {
     "edge": ["from_layer", "from_head", "to_layer", "to_head", "input"],
     "position": ["layer", "head", "position"],
 }
-"""The kinds of nodes, and the columns that identify a node. An edge runs from a head to an input of a later head."""
+"""The kinds of nodes, and the columns that identify a node. An edge runs from a head to an input of
+a later head.
+"""
 
 POSITIONS = ("key", "after", "last", "rest")
-"""Positions of a head's output: the earlier token that was changed, the one after it, the scored one, all others."""
+"""Positions of a head's output: the earlier token that was changed, the one after it, the scored
+one, all others.
+"""
 
 SMALLEST_SWING = 1e-9
 
 CHANGED = 1e-4
-"""A clean output that is this many nats from the stored one counts as changed: rounding errors are far below."""
+"""A clean output that is this many nats from the stored one counts as changed: rounding errors are
+far below.
+"""
 
 SHUFFLES = 200
 """How often the answers are shuffled among the prompts, for the null distribution of the swing."""
@@ -76,18 +84,25 @@ class Problem:
 
     @own_settings()
     def measured(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
-        """Return the metric of each prompt. Raises `ConfigError` unless it is one finite number per prompt."""
+        """Return the metric of each prompt. Raises `ConfigError` unless it is one finite number per
+        prompt.
+        """
         values = self.metric(self.model.differentiable_logits(tokens))
         shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
         wanted = [len(self.clean)]
-        require(shape == wanted, f"The metric returns {shape}, but must return one number per prompt: {wanted}.")
+        require(
+            shape == wanted,
+            f"The metric returns {shape}, but must return one number per prompt: {wanted}.",
+        )
         return require_finite(values)
 
     @property
     def ends(self) -> Ends:
-        """The metric of each prompt, clean and corrupted. It is measured again once weights or prompts have changed.
+        """The metric of each prompt, clean and corrupted. It is measured again once weights or
+        prompts have changed.
 
-        Raises `ConfigError` as `measured` does, and if the metric does not differ between clean and corrupted prompts.
+        Raises `ConfigError` as `measured` does, and if the metric does not differ between clean and
+        corrupted prompts.
         """
         state = self._state()
         if state not in self._ends:
@@ -113,8 +128,12 @@ class Problem:
         module, state = self.model.module, 0
         for tensor in (*module.parameters(), *module.buffers(), self.clean, self.corrupted):
             if not tensor.is_meta:
-                state = crc32(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, state)
-        hooks = sum(len(getattr(submodule, table)) for submodule in module.modules() for table in HOOKS)
+                state = crc32(
+                    tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, state
+                )
+        hooks = sum(
+            len(getattr(submodule, table)) for submodule in module.modules() for table in HOOKS
+        )
         return crc32(str(hooks).encode(), state)
 
     @property
@@ -125,12 +144,14 @@ class Problem:
 
     @property
     def answered(self) -> bool:
-        """Whether the swing says something about the answers: it is larger than every swing with shuffled answers.
+        """Whether the swing says something about the answers: it is larger than every swing with
+        shuffled answers.
 
-        A shuffle scores each prompt by the answers of another prompt. The swing of an untrained model is no larger. For
-        every named metric the logit difference decides, because wrong answers have large swings of log probability,
-        too. Your own metric gets the logits of another prompt instead. True for one prompt, and for a metric that is
-        the same function for all prompts.
+        A shuffle scores each prompt by the answers of another prompt. The swing of an untrained
+        model is no larger. For every named metric the logit difference decides, because wrong
+        answers have large swings of log probability, too. Your own metric gets the logits of
+        another prompt instead. True for one prompt, and for a metric that is the same function for
+        all prompts.
         """
         if isinstance(self.metric, NamedMetric) and self.metric.name != DIFFERENCE:
             return replace(self, metric=replace(self.metric, name=DIFFERENCE)).answered
@@ -140,10 +161,14 @@ class Problem:
             return True
         swings = []
         with torch.no_grad(), own_settings():
-            logits = [self.model.differentiable_logits(tokens) for tokens in (self.clean, self.corrupted)]
+            logits = [
+                self.model.differentiable_logits(tokens) for tokens in (self.clean, self.corrupted)
+            ]
             for _ in range(SHUFFLES):
                 circle = torch.randperm(n, generator=generator)
-                other = circle.roll(1)[circle.argsort()].to(self.clean.device)  # no prompt keeps its own answers
+                other = circle.roll(1)[circle.argsort()].to(
+                    self.clean.device
+                )  # no prompt keeps its own answers
                 clean, corrupted = map(self._shuffled(other), logits)
                 if torch.allclose(clean, ends[0]) and torch.allclose(corrupted, ends[1]):
                     return True
@@ -158,7 +183,9 @@ class Problem:
 
     @property
     def swapped(self) -> "Problem":
-        """The problem with clean and corrupted prompts exchanged. Its effects have the opposite sign."""
+        """The problem with clean and corrupted prompts exchanged. Its effects have the opposite
+        sign.
+        """
         return replace(self, clean=self.corrupted, corrupted=self.clean)
 
     @property
@@ -172,40 +199,62 @@ class Problem:
         return self.model.module  # type: ignore[return-value]
 
     def nodes(self, kind: str, layers: Sequence[int] | None = None) -> pd.DataFrame:
-        """Return a table that names every node of a kind, one per row, in the order of all tables and tensors here.
+        """Return a table that names every node of a kind, one per row, in the order of all tables
+        and tensors here.
 
-        `layers`: only nodes of these layers, which keep their index among all nodes. Raises `ConfigError` for an
-        unknown kind, for layers that the model does not have, and for edges in fewer than two layers.
+        `layers`: only nodes of these layers, which keep their index among all nodes. Raises
+        `ConfigError` for an unknown kind, for layers that the model does not have, and for edges in
+        fewer than two layers.
         """
         n_layers, n_heads = self.model.n_layers, self.model.n_heads
         columns = COLUMNS[choose("nodes", kind, COLUMNS)]
-        sizes = {"layer": range(n_layers), "head": range(n_heads), "input": INPUTS, "position": POSITIONS}
-        index = pd.MultiIndex.from_product([sizes[name.rpartition("_")[2]] for name in columns], names=columns)
+        sizes = {
+            "layer": range(n_layers),
+            "head": range(n_heads),
+            "input": INPUTS,
+            "position": POSITIONS,
+        }
+        index = pd.MultiIndex.from_product(
+            [sizes[name.rpartition("_")[2]] for name in columns], names=columns
+        )
         table = index.to_frame(index=False)
         if kind == "edge":
-            require(n_layers >= 2, f"The model has {n_layers} layer, but an edge between heads needs at least 2.")
+            require(
+                n_layers >= 2,
+                f"The model has {n_layers} layer, but an edge between heads needs at least 2.",
+            )
             table = table[table["from_layer"] < table["to_layer"]].reset_index(drop=True)
         if layers is None:
             return table
         known = set(layers) <= set(range(n_layers)) and len(set(layers)) > (kind == "edge")
         least = "two layers" if kind == "edge" else "layers"
-        require(known, f"layers is {shown(layers)}, but must have {least} from 0 to {n_layers - 1}.")
-        return table[table[[name for name in columns if name.endswith("layer")]].isin(layers).all(axis=1)]
+        require(
+            known, f"layers is {shown(layers)}, but must have {least} from 0 to {n_layers - 1}."
+        )
+        return table[
+            table[[name for name in columns if name.endswith("layer")]].isin(layers).all(axis=1)
+        ]
 
     def position_masks(self) -> Bool[Tensor, "position batch pos"]:
-        """Return, for each of `POSITIONS`, the mask of its positions in each prompt. Every position is in one mask.
+        """Return, for each of `POSITIONS`, the mask of its positions in each prompt. Every position
+        is in one mask.
 
         Raises `ConfigError` for prompts of your own, in which no position has a name.
         """
         pair: PromptPair | None = getattr(self.metric, "pair", None)
-        require(pair is not None, "nodes is 'position', but only the prompts of a task have named positions.")
+        require(
+            pair is not None,
+            "nodes is 'position', but only the prompts of a task have named positions.",
+        )
         assert pair is not None
         index = torch.full(self.clean.shape, POSITIONS.index("rest"))
         rows = torch.arange(len(index))
         index[rows, (pair.earlier + 1).clamp_max(index.shape[1] - 1)] = POSITIONS.index("after")
         index[rows, pair.earlier] = POSITIONS.index("key")
         index[rows, pair.position] = POSITIONS.index("last")
-        return torch.stack([index == position for position in range(len(POSITIONS))]).to(self.clean.device)
+        return torch.stack([index == position for position in range(len(POSITIONS))]).to(
+            self.clean.device
+        )
 
 
 CORRUPTIONS = (*SWAPS, *REPLACED, *NOISE)
@@ -227,18 +276,20 @@ def problem(
 ) -> Problem:
     """Return a problem: `size` prompts of a task with their corruptions, and a metric.
 
-    `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. `task`
-    defaults to the task that the model was trained on. `corrupt` is one of `CORRUPTIONS`: "key", "answer", "absent" or
-    "resample" (see `prompt_pair`), or "noise-0.5", "noise-1" or "noise-3" (see `noisy`). `metric` is the name of one of
-    `METRICS`, by default the logit difference of the two answers.
+    `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face
+    causal LM. `task` defaults to the task that the model was trained on. `corrupt` is one of
+    `CORRUPTIONS`: "key", "answer", "absent" or "resample" (see `prompt_pair`), or "noise-0.5",
+    "noise-1" or "noise-3" (see `noisy`). `metric` is the name of one of `METRICS`, by default the
+    logit difference of the two answers.
 
-    Instead of a task, give your own `clean` and `corrupted` tokens [batch, pos] and a `metric` that maps logits
-    [batch, pos, d_vocab] to one differentiable number per prompt. `attention_mask` [batch, pos] is 1 at tokens and 0 at
-    padding, in both kinds of prompts. Padding moves to the end; the metric sees logits at the positions that you gave.
+    Instead of a task, give your own `clean` and `corrupted` tokens [batch, pos] and a `metric` that
+    maps logits [batch, pos, d_vocab] to one differentiable number per prompt. `attention_mask`
+    [batch, pos] is 1 at tokens and 0 at padding, in both kinds of prompts. Padding moves to the
+    end; the metric sees logits at the positions that you gave.
 
-    Raises `ConfigError` without a task or tokens, for prompts of unequal length, for prompts that begin with padding
-    and have no mask, for a metric that is not one finite number per prompt, and for prompts on which the metric does
-    not differ.
+    Raises `ConfigError` without a task or tokens, for prompts of unequal length, for prompts that
+    begin with padding and have no mask, for a metric that is not one finite number per prompt, and
+    for prompts on which the metric does not differ.
     """
     if isinstance(source, Run) and task is None and clean is None:
         source.require_task()
@@ -259,7 +310,9 @@ def problem(
         choose("corruption", corrupt, CORRUPTIONS)
         pair = prompt_pair(task, size, seed, "key" if corrupt in NOISE else corrupt)
         return pair_problem(model, pair, metric if isinstance(metric, str) else DIFFERENCE, corrupt)
-    clean, corrupted = (model.on_device(token_rows(tokens).long()).clone() for tokens in (clean, corrupted))
+    clean, corrupted = (
+        model.on_device(token_rows(tokens).long()).clone() for tokens in (clean, corrupted)
+    )
     require(
         clean.shape == corrupted.shape,
         f"The corrupted prompts are {list(corrupted.shape)}, but the clean ones are {list(clean.shape)}: a token must "
@@ -273,10 +326,14 @@ def problem(
     return _checked(Problem(model, clean, corrupted, function))
 
 
-def pair_problem(source: Any, pair: PromptPair, metric: str = DIFFERENCE, corrupt: str = "key") -> Problem:
-    """Return the problem of a pair of prompts with a metric of `METRICS`. Raises `ConfigError` as `problem` does.
+def pair_problem(
+    source: Any, pair: PromptPair, metric: str = DIFFERENCE, corrupt: str = "key"
+) -> Problem:
+    """Return the problem of a pair of prompts with a metric of `METRICS`. Raises `ConfigError` as
+    `problem` does.
 
-    `corrupt` names the corruption of the pair. For one that adds noise (`NOISE`), give the pair of corruption "key".
+    `corrupt` names the corruption of the pair. For one that adds noise (`NOISE`), give the pair of
+    corruption "key".
     """
     model = opened_model(source, "effects are measured by running a model")
     choose("metric", metric, METRICS)
@@ -295,8 +352,12 @@ def _checked(problem: Problem) -> Problem:
 
 
 def with_all_metrics(problems: Sequence[Problem]) -> Problem:
-    """Return one problem whose metric is [metric, batch], of problems that differ only in their metric."""
-    return replace(problems[0], metric=lambda logits: torch.stack([each.metric(logits) for each in problems]))
+    """Return one problem whose metric is [metric, batch], of problems that differ only in their
+    metric.
+    """
+    return replace(
+        problems[0], metric=lambda logits: torch.stack([each.metric(logits) for each in problems])
+    )
 
 
 def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -316,16 +377,23 @@ def over_prompts(effects: Float[Tensor, "prompt node"]) -> Float[np.ndarray, " n
 
 
 def table_of(
-    problem: Problem, nodes: str, effects: Float[Tensor, "prompt node"], layers: Sequence[int] | None = None
+    problem: Problem,
+    nodes: str,
+    effects: Float[Tensor, "prompt node"],
+    layers: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Return the table of a kind of nodes with their mean `effect` over prompts, and its `fraction` of the swing."""
+    """Return the table of a kind of nodes with their mean `effect` over prompts, and its `fraction`
+    of the swing.
+    """
     effect = over_prompts(effects)
     return problem.nodes(nodes, layers).assign(effect=effect, fraction=effect / problem.swing)
 
 
 @contextmanager
 def counted(problem: Problem) -> Iterator[dict[str, float]]:
-    """Count forward and backward passes of models with logits over the vocabulary; a pass of all prompts counts 1."""
+    """Count forward and backward passes of models with logits over the vocabulary; a pass of all
+    prompts counts 1.
+    """
     passes = {"forward": 0.0, "backward": 0.0}
     depth = 0
 
@@ -340,10 +408,17 @@ def counted(problem: Problem) -> Iterator[dict[str, float]]:
         nonlocal depth
         depth -= 1
         logits = getattr(output, "logits", output)
-        if depth == 0 and isinstance(logits, Tensor) and logits.shape[2:] == (problem.model.d_vocab,):
+        if (
+            depth == 0
+            and isinstance(logits, Tensor)
+            and logits.shape[2:] == (problem.model.d_vocab,)
+        ):
             count("forward", logits)
             if logits.requires_grad:
                 logits.register_hook(lambda gradient: count("backward", gradient))
 
-    with register_module_forward_pre_hook(before), register_module_forward_hook(after, always_call=True):
+    with (
+        register_module_forward_pre_hook(before),
+        register_module_forward_hook(after, always_call=True),
+    ):
         yield passes

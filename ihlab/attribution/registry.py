@@ -21,14 +21,17 @@ M = TypeVar("M", bound=Method)
 def register_method(name: str) -> Callable[[M], M]:
     """Return a decorator that registers a method under a name.
 
-    A method is a function of a `Problem`, a kind of nodes ("head", "input" or "edge") and keyword options. It
-    returns its estimates of the column `effect` of `exact`: a tensor [prompt, node] in the order of `Problem.nodes`, or
-    a table with the columns that name a node and `effect`. With a table, intervals of scores leave out how estimates
-    vary between prompts. A method that cannot handle a kind of nodes, or a model, raises a one-sentence `ConfigError`.
+    A method is a function of a `Problem`, a kind of nodes ("head", "input" or "edge") and keyword
+    options. It returns its estimates of the column `effect` of `exact`: a tensor [prompt, node] in
+    the order of `Problem.nodes`, or a table with the columns that name a node and `effect`. With a
+    table, intervals of scores leave out how estimates vary between prompts. A method that cannot
+    handle a kind of nodes, or a model, raises a one-sentence `ConfigError`.
     """
 
     def registered(method: M) -> M:
-        there = METHODS.get(name, method)  # running a notebook's cell again defines the same method again
+        there = METHODS.get(
+            name, method
+        )  # running a notebook's cell again defines the same method again
         same = (there.__module__, there.__qualname__) == (method.__module__, method.__qualname__)
         require(same, f"The method {name!r} is registered already: choose another name.")
         METHODS[name] = method

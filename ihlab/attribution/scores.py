@@ -42,7 +42,18 @@ CONTROLS = ("constant", "random", "previous-position")
 TRUTHS = ("effect", "reverse")
 """The columns of `exact` that can serve as ground truth."""
 
-COLUMNS = ["method", "rank_correlation", "low", "high", "recall", "sign_errors", "cpr", "cmd", "cpr_gap", "regret"]
+COLUMNS = [
+    "method",
+    "rank_correlation",
+    "low",
+    "high",
+    "recall",
+    "sign_errors",
+    "cpr",
+    "cmd",
+    "cpr_gap",
+    "regret",
+]
 COLUMNS += ["forward", "backward", "seconds", "relative", "note"]
 
 _called_before: set[str] = set()
@@ -58,28 +69,32 @@ def compare(
 ) -> pd.DataFrame:
     """Score methods against `exact`. The table has one row per method, and the `CONTROLS` last.
 
-    `methods` defaults to all that can handle the nodes. Methods of other libraries (`LIBRARIES`) can take minutes, and
-    are run only if `libraries` is true. `truth`: the column of `exact` that is the ground truth, "effect" or "reverse".
-    Methods estimate the effect in either case.
+    `methods` defaults to all that can handle the nodes. Methods of other libraries (`LIBRARIES`)
+    can take minutes, and are run only if `libraries` is true. `truth`: the column of `exact` that
+    is the ground truth, "effect" or "reverse". Methods estimate the effect in either case.
 
-    - `rank_correlation`: Spearman's, of |estimate| with |exact effect| over nodes; `low`, `high`: its 95% percentile
-      interval over bootstrap samples of the prompts (Efron and Tibshirani 1993). 0 if all estimates are equal;
-    - `recall`: the fraction of the n true nodes that are among the n largest |estimates|, NaN if no node is true or all
-      are. A node is true if its |effect| is at least `TRUE_LEAST` of the swing; no node is unless `Problem.answered`;
+    - `rank_correlation`: Spearman's, of |estimate| with |exact effect| over nodes; `low`, `high`:
+      its 95% percentile interval over bootstrap samples of the prompts (Efron and Tibshirani 1993).
+      0 if all estimates are equal;
+    - `recall`: the fraction of the n true nodes that are among the n largest |estimates|, NaN if no
+      node is true or all are. A node is true if its |effect| is at least `TRUE_LEAST` of the swing;
+      no node is unless `Problem.answered`;
       `sign_errors`: how many true nodes have an estimate that is 0 or has the wrong sign;
-    - `cpr`: the area below the faithfulness (`Faithfulness`) of circuits that keep ever more nodes, ranked by effect
-      in the direction of the swing; `cmd`: the area between faithfulness and 1, ranked by |effect| (MIB, Mueller et al.
-      2025, arXiv 2504.13151); NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of the true
-      effects minus cpr of the method; `regret`: the area below the best circuits of every size minus cpr
-      (`best_area`), NaN for more than `REGRET_NODES` nodes;
-    - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to those of exact
-      patching. A method's first call in a process is not timed, because it may load libraries;
-    - `note`: why a method gives no estimates. Without `methods`, a method that refuses the problem has a row of NaN;
-      one with estimates that are not finite always has.
+    - `cpr`: the area below the faithfulness (`Faithfulness`) of circuits that keep ever more nodes,
+      ranked by effect in the direction of the swing; `cmd`: the area between faithfulness and 1,
+      ranked by |effect| (MIB, Mueller et al. 2025, arXiv 2504.13151); NaN for edges and for inputs
+      of models with grouped keys; `cpr_gap`: cpr of the true effects minus cpr of the method;
+      `regret`: the area below the best circuits of every size minus cpr (`best_area`), NaN for more
+      than `REGRET_NODES` nodes;
+    - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to
+      those of exact patching. A method's first call in a process is not timed, because it may load
+      libraries;
+    - `note`: why a method gives no estimates. Without `methods`, a method that refuses the problem
+      has a row of NaN; one with estimates that are not finite always has.
 
-    Ties are averaged: recall and areas are means over the orders of equal estimates (`orders`). The rows of "random"
-    and "previous-position" are means over their draws and over their first nodes, with the 2.5% and 97.5% quantiles of
-    their rank correlation as `low` and `high`.
+    Ties are averaged: recall and areas are means over the orders of equal estimates (`orders`). The
+    rows of "random" and "previous-position" are means over their draws and over their first nodes,
+    with the 2.5% and 97.5% quantiles of their rank correlation as `low` and `high`.
 
     Raises `ConfigError` as `attribute` does for a method that is named.
     """
@@ -104,7 +119,9 @@ def compare(
             row |= scores.control(method, nodes) | dict.fromkeys(exact_cost, 0.0)
             continue
         try:
-            estimates, cost = (effects, exact_cost) if method == "exact" else _timed(problem, method, nodes)
+            estimates, cost = (
+                (effects, exact_cost) if method == "exact" else _timed(problem, method, nodes)
+            )
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
@@ -119,12 +136,15 @@ def compare(
 class ProblemScores:
     """Scores mean estimates of a problem against its mean effects.
 
-    `measured`: the faithfulness of its circuits, which areas need. With at most `REGRET_NODES` nodes, all circuits are
-    measured for the regret.
+    `measured`: the faithfulness of its circuits, which areas need. With at most `REGRET_NODES`
+    nodes, all circuits are measured for the regret.
     """
 
     def __init__(
-        self, problem: Problem, effect: Float[np.ndarray, " node"], measured: Faithfulness | None = None
+        self,
+        problem: Problem,
+        effect: Float[np.ndarray, " node"],
+        measured: Faithfulness | None = None,
     ) -> None:
         self.problem, self.effect, self.measured = problem, without_noise(effect), measured
         self.draws = FEW_DRAWS if len(effect) > DRAWN_NODES else DRAWS
@@ -147,7 +167,9 @@ class ProblemScores:
         return scores | self._areas(estimate)
 
     def control(self, method: str, nodes: str) -> dict[str, float]:
-        """Return the scores of a control: means over its draws, and the interval of its rank correlation."""
+        """Return the scores of a control: means over its draws, and the interval of its rank
+        correlation.
+        """
         rows = pd.DataFrame([self.of(estimate) for estimate in drawn(self.problem, method, nodes)])
         low, high = rows["rank_correlation"].quantile([0.025, 0.975])
         scores: dict[str, float] = {str(name): mean for name, mean in rows.mean().items()}
@@ -165,15 +187,19 @@ class ProblemScores:
         return {"cpr": cpr, "cmd": cmd, "regret": best - cpr}
 
     def worst_ablation(self, estimate: Float[np.ndarray, " node"]) -> float:
-        """Return the lowest faithfulness of a circuit of the n nodes with the largest estimates, if n nodes are true.
+        """Return the lowest faithfulness of a circuit of the n nodes with the largest estimates, if
+        n nodes are true.
 
-        The other nodes are patched in every combination. NaN if recall is NaN, or if not all circuits are measured.
+        The other nodes are patched in every combination. NaN if recall is NaN, or if not all
+        circuits are measured.
         """
         n = int(self.true.sum())
         if self.circuits is None or n in (0, len(self.true)):
             return np.nan
         mask, f = self.circuits["mask"], self.circuits["faithfulness"]
-        chosen = [mask_of(order[:n]) for order in orders(-np.abs(without_noise(estimate)), self.draws)]
+        chosen = [
+            mask_of(order[:n]) for order in orders(-np.abs(without_noise(estimate)), self.draws)
+        ]
         return float(np.mean([f[mask & circuit == circuit].min() for circuit in chosen]))
 
 
@@ -192,19 +218,27 @@ def drawn(problem: Problem, method: str, nodes: str) -> list[Float[np.ndarray, "
 
 
 NOISE = 1e-5
-"""An estimate or an effect below this fraction of the largest one is a rounding error of float32, and counts as 0."""
+"""An estimate or an effect below this fraction of the largest one is a rounding error of float32,
+and counts as 0.
+"""
 
 
 def without_noise(x: Float[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
-    """Return estimates or effects with rounding errors as 0: their order differs between processors."""
+    """Return estimates or effects with rounding errors as 0: their order differs between
+    processors.
+    """
     return np.where(np.abs(x) < NOISE * np.abs(x).max(initial=0), 0, x)
 
 
-def interval(estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"]) -> dict[str, float]:
+def interval(
+    estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"]
+) -> dict[str, float]:
     """Return the 95% interval of the rank correlation, `low` and `high`; see `compare`."""
     x, y = (each.double().cpu().numpy() for each in (estimates, truth))
     n = len(x)
-    counts = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
+    counts = np.random.default_rng(0).multinomial(
+        n, np.full(n, 1 / n), size=RESAMPLES
+    )  # how often each prompt
     sample = rank_correlations(np.abs(counts @ x), np.abs(counts @ y))
     if np.isnan(sample).all():
         return {"low": np.nan, "high": np.nan}
@@ -213,7 +247,8 @@ def interval(estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prom
 
 
 def expected_recall(size: Float[np.ndarray, " node"], true: Bool[np.ndarray, " node"]) -> float:
-    """Return the fraction of the n true nodes among the n largest, mean over the orders of equal ones.
+    """Return the fraction of the n true nodes among the n largest, mean over the orders of equal
+    ones.
 
     NaN if no node is true, and if all are: then every order has recall 1.
     """
@@ -226,12 +261,16 @@ def expected_recall(size: Float[np.ndarray, " node"], true: Bool[np.ndarray, " n
 
 
 def largest_first(size: Float[np.ndarray, " node"], largest: int) -> float:
-    """Return whether a node has the largest size, 0 or 1; with ties, the chance that it is drawn first."""
+    """Return whether a node has the largest size, 0 or 1; with ties, the chance that it is drawn
+    first.
+    """
     tied = size == size.max()
     return float(tied[largest] / tied.sum())
 
 
-def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "row node"]) -> Float[np.ndarray, " row"]:
+def rank_correlations(
+    x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "row node"]
+) -> Float[np.ndarray, " row"]:
     """Return Spearman's rank correlation of each row; 0 where all x are equal, NaN where all y are."""
     a, b = (stats.rankdata(each, axis=1) - (each.shape[1] + 1) / 2 for each in (x, y))
     with np.errstate(invalid="ignore"):
@@ -239,7 +278,9 @@ def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "ro
     return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, correlations)
 
 
-def _timed(problem: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
+def _timed(
+    problem: Problem, method: str, nodes: str
+) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
     if method not in _called_before:
         examined(problem, method, nodes)
         _called_before.add(method)

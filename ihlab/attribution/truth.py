@@ -1,4 +1,6 @@
-"""The exact effect of every head, input of a head, and edge: activation patching, many nodes in one batch."""
+"""The exact effect of every head, input of a head, and edge: activation patching, many nodes in one
+batch.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,22 +25,27 @@ from ihlab.runtime.settings import own_settings
 
 
 @own_settings()
-def exact(problem: Problem, nodes: str = "head", layers: Sequence[int] | None = None) -> pd.DataFrame:
-    """Patch every node of a kind exactly. The table has one row per node, in the order of `Problem.nodes`.
+def exact(
+    problem: Problem, nodes: str = "head", layers: Sequence[int] | None = None
+) -> pd.DataFrame:
+    """Patch every node of a kind exactly. The table has one row per node, in the order of
+    `Problem.nodes`.
 
-    - `effect`: the metric on the corrupted prompts with the node's activation from the clean ones, minus the metric on
-      the corrupted prompts, mean over prompts;
-    - `reverse`: the metric on the clean prompts, minus the metric there with the node's activation from the corrupted
-      ones. The two differ where several heads do the same work: then one clean head can suffice, and none is needed;
+    - `effect`: the metric on the corrupted prompts with the node's activation from the clean ones,
+      minus the metric on the corrupted prompts, mean over prompts;
+    - `reverse`: the metric on the clean prompts, minus the metric there with the node's activation
+      from the corrupted ones. The two differ where several heads do the same work: then one clean
+      head can suffice, and none is needed;
     - `fraction`, `reverse_fraction`: the same, divided by the swing (clean minus corrupted metric).
 
-    `nodes`: "head" patches a head's z (its output before W_O) at all positions. "input" patches only the head's
-    queries, keys or values, after the shift and before rotation; other heads that share them keep their own.
-    "edge" patches the direct path from a head to an input of a head in a later layer, as `path_patch` does.
-    "position" patches a head's z only at positions of one name (`POSITIONS`), which needs the prompts of a task.
-    In a Hugging Face model, patching inputs and edges needs a class of `FAMILY` (Llama and its relatives). `layers`:
-    only nodes of these layers; an edge has both ends in them. Raises `ConfigError` for layers that do not exist, and
-    for inputs and edges of other models.
+    `nodes`: "head" patches a head's z (its output before W_O) at all positions. "input" patches
+    only the head's queries, keys or values, after the shift and before rotation; other heads that
+    share them keep their own. "edge" patches the direct path from a head to an input of a head in a
+    later layer, as `path_patch` does. "position" patches a head's z only at positions of one name
+    (`POSITIONS`), which needs the prompts of a task. In a Hugging Face model, patching inputs and
+    edges needs a class of `FAMILY` (Llama and its relatives). `layers`: only nodes of these layers;
+    an edge has both ends in them. Raises `ConfigError` for layers that do not exist, and for inputs
+    and edges of other models.
     """
     problem = replace(problem)  # the metric is measured again, whatever has changed
     table = table_of(problem, nodes, exact_effects(problem, nodes, layers), layers)
@@ -48,8 +55,12 @@ def exact(problem: Problem, nodes: str = "head", layers: Sequence[int] | None = 
 
 @own_settings()
 @torch.no_grad()
-def exact_effects(problem: Problem, nodes: str, layers: Sequence[int] | None = None) -> Float[Tensor, "prompt node"]:
-    """Return the change of each prompt's metric when a node is patched from its clean into its corrupted prompt."""
+def exact_effects(
+    problem: Problem, nodes: str, layers: Sequence[int] | None = None
+) -> Float[Tensor, "prompt node"]:
+    """Return the change of each prompt's metric when a node is patched from its clean into its
+    corrupted prompt.
+    """
     return effects_by_metric([problem], nodes, layers)[0]
 
 
@@ -58,7 +69,9 @@ def exact_effects(problem: Problem, nodes: str, layers: Sequence[int] | None = N
 def effects_by_metric(
     problems: Sequence[Problem], nodes: str, layers: Sequence[int] | None = None
 ) -> list[Float[Tensor, "prompt node"]]:
-    """Return the exact effects of problems that differ only in their metric, from the same forward passes."""
+    """Return the exact effects of problems that differ only in their metric, from the same forward
+    passes.
+    """
     first = problems[0]
     first.nodes(nodes, layers)  # refuses an unknown kind
     chosen = range(first.model.n_layers) if layers is None else sorted(set(layers))
@@ -75,7 +88,9 @@ def _heads(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
 
 
 def _positions(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
-    """Yield patches of z at some positions. A head's z elsewhere stays that of the corrupted prompt."""
+    """Yield patches of z at some positions. A head's z elsewhere stays that of the corrupted
+    prompt.
+    """
     places = [("z", layer) for layer in layers]
     clean, corrupted = clean_and_corrupted(problem, places)
     masks = problem.position_masks()[..., None, None]
@@ -87,21 +102,28 @@ def _positions(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
 
 
 def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
-    """Yield patches of z: each head's z from a run where its whole layer reads one clean input. Heads share no z."""
+    """Yield patches of z: each head's z from a run where its whole layer reads one clean input.
+    Heads share no z.
+    """
     require_inputs(problem, "input")
     clean = activations(problem, problem.clean, in_each_layer(problem, *INPUTS))
     for layer in layers:
         place = ("z", layer)
         z = {}
         for kind in INPUTS:
-            z[kind] = activations(problem, problem.corrupted, [place], holding(clean, [(kind, layer)]))[place]
+            z[kind] = activations(
+                problem, problem.corrupted, [place], holding(clean, [(kind, layer)])
+            )[place]
         for head in range(problem.model.n_heads):
             for kind in INPUTS:
                 yield {place: ([head], z[kind])}
 
 
 def _edges(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
-    z = {(sender, layer, kind): value for sender, layer, kind, value in patched_paths(problem, layers, INPUTS, "z")}
+    z = {
+        (sender, layer, kind): value
+        for sender, layer, kind, value in patched_paths(problem, layers, INPUTS, "z")
+    }
     for sender, layer in dict.fromkeys(path[:2] for path in z):
         for head in range(problem.model.n_heads):
             for kind in INPUTS:
@@ -112,11 +134,12 @@ def _edges(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
 def patched_paths(
     problem: Problem, layers: Sequence[int], inputs: Sequence[str], kind: str
 ) -> Iterator[tuple[Head, int, str, Tensor]]:
-    """Yield a layer's z or pattern (`kind`) when it reads one input that is patched along a path from one sender.
+    """Yield a layer's z or pattern (`kind`) when it reads one input that is patched along a path
+    from one sender.
 
-    Each item is the sender, the later layer, the input, and the activation on the corrupted prompts. All heads of the
-    layer read this input from the residual stream in which the sender's own output is that of the clean prompts.
-    Senders come layer by layer, then layers, then inputs.
+    Each item is the sender, the later layer, the input, and the activation on the corrupted
+    prompts. All heads of the layer read this input from the residual stream in which the sender's
+    own output is that of the clean prompts. Senders come layer by layer, then layers, then inputs.
     """
     require_inputs(problem, "edge")
     places = [("result", layer) for layer in layers]
@@ -128,8 +151,12 @@ def patched_paths(
                 if late <= place[1]:
                     continue
                 moved = {("resid_pre", late): change.add}
-                read = activations(problem, problem.corrupted, [(each, late) for each in inputs], moved)
+                read = activations(
+                    problem, problem.corrupted, [(each, late) for each in inputs], moved
+                )
                 for each in inputs:
                     holds = holding(read, [(each, late)])
-                    value = activations(problem, problem.corrupted, [(kind, late)], holds)[kind, late]
+                    value = activations(problem, problem.corrupted, [(kind, late)], holds)[
+                        kind, late
+                    ]
                     yield (place[1], head), late, each, value

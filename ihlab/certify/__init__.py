@@ -1,4 +1,6 @@
-"""Test a model on all sequences of a task, not only on a sample: proofs for one layer, attacks on any model."""
+"""Test a model on all sequences of a task, not only on a sample: proofs for one layer, attacks on
+any model.
+"""
 
 from ihlab.certify.attack import Attack, attack
 from ihlab.certify.certificate import Certificate

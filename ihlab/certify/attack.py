@@ -1,10 +1,14 @@
-"""Search for worst-case sequences: change the tokens around a question to lower the model's margin on its answer.
+"""Search for worst-case sequences: change the tokens around a question to lower the model's margin
+on its answer.
 
 1. Draw sequences of the task that end with a query.
-2. Visit all positions in random order. At each, try every change: write a token; exchange it, or it and the next one,
-   with tokens elsewhere, which also moves the query's earlier occurrence and the answer; swap two tokens everywhere in
-   the sequence; write two neighbours (in large vocabularies: a token and the one that follows it elsewhere).
-3. Of the changes that keep the answer right (`ihlab.certify.rules`), make the one with the smallest margin.
+2. Visit all positions in random order. At each, try every change: write a token; exchange it, or it
+  and the next one,
+   with tokens elsewhere, which also moves the query's earlier occurrence and the answer; swap two
+   tokens everywhere in the sequence; write two neighbours (in large vocabularies: a token and the
+   one that follows it elsewhere).
+3. Of the changes that keep the answer right (`ihlab.certify.rules`), make the one with the smallest
+  margin.
 """
 
 from dataclasses import dataclass
@@ -36,17 +40,21 @@ class Attack:
     `table` has one row per question, smallest margin first:
 
     - `query`: the last token; `answer`: the right next token;
-    - `position`, `answer_position`: where the query stands earlier in `worst` (with several hops: the place from which
-      the last hop leads), and where the answer stands. Both are missing for n-grams, whose answer is not copied;
-    - `sampled_margin`, `margin`: logit(answer) minus the largest other logit, after the sequence that the task drew and
-      after `worst`; `wrong`: whether `margin` is 0 or less; `mistaken_for`: the token with the largest other logit;
-    - `in_task`: whether the task could draw `worst` with this answer; missing if it is not known what the task draws;
-    - `lowered`: the margin of `worst` that the search lowered: `margin`, or with before_norm=True the same before the
-      final norm's scale divides it;
+    - `position`, `answer_position`: where the query stands earlier in `worst` (with several hops:
+      the place from which the last hop leads), and where the answer stands. Both are missing for
+      n-grams, whose answer is not copied;
+    - `sampled_margin`, `margin`: logit(answer) minus the largest other logit, after the sequence
+      that the task drew and after `worst`; `wrong`: whether `margin` is 0 or less; `mistaken_for`:
+      the token with the largest other logit;
+    - `in_task`: whether the task could draw `worst` with this answer; missing if it is not known
+      what the task draws;
+    - `lowered`: the margin of `worst` that the search lowered: `margin`, or with before_norm=True
+      the same before the final norm's scale divides it;
     - `how`: which heads' attention changed between the two sequences, in words;
     - `sampled`, `worst`: the tokens, of which the last is the query.
 
-    `attention` has each head's pattern at the last token of `worst`, in the order of the table; None without patterns.
+    `attention` has each head's pattern at the last token of `worst`, in the order of the table;
+    None without patterns.
     """
 
     table: pd.DataFrame
@@ -96,24 +104,27 @@ def attack(
 ) -> Attack:
     """Search for the sequences on which a model answers worst, and say how it fails there.
 
-    `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. `task`
-    defaults to the task that the model was trained on. A question is a sequence of `length` tokens (by default the
-    longest that ends in a query) that the task draws. The search keeps the query and the answer, and may move the
-    positions that carry them. `support` says which sequences the search may use:
+    `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face
+    causal LM. `task` defaults to the task that the model was trained on. A question is a sequence
+    of `length` tokens (by default the longest that ends in a query) that the task draws. The search
+    keeps the query and the answer, and may move the positions that carry them. `support` says which
+    sequences the search may use:
 
-    - "task": those that the task can draw, with the same answer. In the induction task, every repeated token then keeps
-      its follower;
-    - "any": sequences of any tokens of the task, if the answer is right by its rule. In the induction task, the answer
-      must follow the query wherever it occurs, and every other token can be anything.
+    - "task": those that the task can draw, with the same answer. In the induction task, every
+      repeated token then keeps its follower;
+    - "any": sequences of any tokens of the task, if the answer is right by its rule. In the
+      induction task, the answer must follow the query wherever it occurs, and every other token can
+      be anything.
 
-    Each search sweeps at most `sweeps` times over all positions, and ends when a sweep changes nothing. The first of
-    the `restarts` searches starts from the sequence that the task drew, each other one from random changes of the worst
-    sequence so far. With `before_norm`, the search lowers margins before the scale of the final norm divides them, as
-    certificates have them (our own models only). Their signs are the same. The result depends only on these
-    arguments, and a longer search can find worse sequences.
+    Each search sweeps at most `sweeps` times over all positions, and ends when a sweep changes
+    nothing. The first of the `restarts` searches starts from the sequence that the task drew, each
+    other one from random changes of the worst sequence so far. With `before_norm`, the search
+    lowers margins before the scale of the final norm divides them, as certificates have them (our
+    own models only). Their signs are the same. The result depends only on these arguments, and a
+    longer search can find worse sequences.
 
-    Raises `ConfigError` without a task, for support="task" where it is not known what the task draws, and for a length
-    at which the task has too few questions.
+    Raises `ConfigError` without a task, for support="task" where it is not known what the task
+    draws, and for a length at which the task has too few questions.
     """
     for name, value in (("questions", questions), ("restarts", restarts), ("sweeps", sweeps)):
         require_integer(name, value, 1)
@@ -147,7 +158,13 @@ def attack(
 
 
 def _reported(
-    search: Search, model: HeadModel, task: Any, sampled: Tokens, worst: Tokens, answer: Answers, lowered: Margins
+    search: Search,
+    model: HeadModel,
+    task: Any,
+    sampled: Tokens,
+    worst: Tokens,
+    answer: Answers,
+    lowered: Margins,
 ) -> Attack:
     """Run the model on the sequences as they are, and tabulate what it does."""
     rule = search.rule
@@ -169,7 +186,9 @@ def _reported(
             "margin": margin,
             "wrong": ~(margin > 0),
             "mistaken_for": rival,
-            "in_task": pd.array([None] * len(worst) if drawable is None else drawable, dtype="boolean"),
+            "in_task": pd.array(
+                [None] * len(worst) if drawable is None else drawable, dtype="boolean"
+            ),
             "lowered": lowered,
             "how": how,
             "sampled": sampled.tolist(),

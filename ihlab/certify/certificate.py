@@ -1,4 +1,6 @@
-"""A certificate: what is proved about a model on every sequence of a set, the worst sequences, and its file format."""
+"""A certificate: what is proved about a model on every sequence of a set, the worst sequences, and
+its file format.
+"""
 
 import hashlib
 import json
@@ -23,7 +25,13 @@ from tasks.codec import from_plain, to_plain
 from tasks.config import require, shown
 
 PROVED, REFUTED, UNKNOWN = VERDICTS = ("proved", "refuted", "unknown")
-COLUMNS = {"length": "int64", "query": "int64", "answer": "int64", "margin": "float64", "bound": "float64"}
+COLUMNS = {
+    "length": "int64",
+    "query": "int64",
+    "answer": "int64",
+    "margin": "float64",
+    "bound": "float64",
+}
 ENTRY = "ihlab certificate"
 """The key of the only entry of a file's metadata, whose value is JSON."""
 FORMAT = 2
@@ -36,22 +44,24 @@ MOST_IDS = 1024
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What is proved about a model, for each length and question. It holds for the stored weights in real arithmetic.
+    """What is proved about a model, for each length and question. It holds for the stored weights
+    in real arithmetic.
 
     `table` has one row for each length and question (query, answer) that has a sequence:
 
-    - `verdict`: "proved": every sequence of the set is answered rightly. "refuted": `worst` is answered wrongly, in
-      real arithmetic and by the model itself. "unknown": neither is known;
+    - `verdict`: "proved": every sequence of the set is answered rightly. "refuted": `worst` is
+      answered wrongly, in real arithmetic and by the model itself. "unknown": neither is known;
     - `worst`: the ids of the sequence with the smallest known margin; the last one is the query;
-    - `margin`: on `worst`, from above: the answer's logit minus the largest other one, before the final norm's scale
-      divides both;
-    - `bound`: no margin of the set is below it. With one head it is equal to `margin` up to rounding. With
-      margins=False it is NaN at all lengths but the longest, and `worst` is empty in proved rows there.
+    - `margin`: on `worst`, from above: the answer's logit minus the largest other one, before the
+      final norm's scale divides both;
+    - `bound`: no margin of the set is below it. With one head it is equal to `margin` up to
+      rounding. With margins=False it is NaN at all lengths but the longest, and `worst` is empty in
+      proved rows there.
 
-    `model` identifies config and weights (`model_digest`), and `dtype` is the type of the weights. `without` names
-    parts that were left out of the model. The other fields are the arguments of the call: `task` is None for your own
-    automata, and `questions` for all questions of the task. `set` says which sequences are meant. `rounding` is left
-    from version 0.4: nothing reads it.
+    `model` identifies config and weights (`model_digest`), and `dtype` is the type of the weights.
+    `without` names parts that were left out of the model. The other fields are the arguments of the
+    call: `task` is None for your own automata, and `questions` for all questions of the task. `set`
+    says which sequences are meant. `rounding` is left from version 0.4: nothing reads it.
     """
 
     table: pd.DataFrame
@@ -77,12 +87,16 @@ class Certificate:
 
     @property
     def longest(self) -> int:
-        """The largest length up to which every row is proved; 0 if the shortest one has another verdict."""
+        """The largest length up to which every row is proved; 0 if the shortest one has another
+        verdict.
+        """
         return max(self._proved_lengths, default=0)
 
     @property
     def worst(self) -> list[int]:
-        """The ids of the sequence with the smallest known margin; empty if only signs were computed."""
+        """The ids of the sequence with the smallest known margin; empty if only signs were
+        computed.
+        """
         return self._smallest["worst"]
 
     @property
@@ -102,7 +116,11 @@ class Certificate:
         if self.status == PROVED:
             return f"proved: {self.set} is answered rightly."
         rows = self.table[self.table["verdict"] == self.status]
-        proved = f"proved: {ranges(self._proved_lengths)} tokens" if self.longest else "no length is proved"
+        proved = (
+            f"proved: {ranges(self._proved_lengths)} tokens"
+            if self.longest
+            else "no length is proved"
+        )
         where = f"in {len(rows)} of {len(self.table)} rows, from {rows['length'].min()} tokens on"
         if self.status == UNKNOWN:
             return f"unknown: neither proved nor refuted {where}; {proved}. The set: {self.set}."
@@ -113,7 +131,8 @@ class Certificate:
         )
 
     def export(self, folder: str | Path) -> Path:
-        """Write a folder with the weights, the verdicts, and `check.py`, which proves the proved rows anew.
+        """Write a folder with the weights, the verdicts, and `check.py`, which proves the proved
+        rows anew.
 
         That program has at most 120 lines and needs Python 3.11 and no packages.
 
@@ -123,7 +142,9 @@ class Certificate:
 
         return export(self, folder)
 
-    def finished(self, table: pd.DataFrame, automata: Sequence[Sequences], network: Transformer) -> "Certificate":
+    def finished(
+        self, table: pd.DataFrame, automata: Sequence[Sequences], network: Transformer
+    ) -> "Certificate":
         """Return this certificate with its rows, and the sentence of its set."""
         said = set_of(self.task, automata, sorted(table["length"].unique().tolist()))
         return replace(self, table=table, set=said, automata=automata, _network=network)
@@ -133,9 +154,16 @@ class Certificate:
 
         Raises `ConfigError` for a certificate of your own automata, which a file does not hold.
         """
-        require(self.task is not None, "A certificate of your own automata is not stored: only tasks are.")
-        tensors = {name: torch.tensor(self.table[name].to_numpy(sort)) for name, sort in COLUMNS.items()}
-        tensors["verdict"] = torch.tensor([VERDICTS.index(verdict) for verdict in self.table["verdict"]])
+        require(
+            self.task is not None,
+            "A certificate of your own automata is not stored: only tasks are.",
+        )
+        tensors = {
+            name: torch.tensor(self.table[name].to_numpy(sort)) for name, sort in COLUMNS.items()
+        }
+        tensors["verdict"] = torch.tensor(
+            [VERDICTS.index(verdict) for verdict in self.table["verdict"]]
+        )
         longest = max((len(walk) for walk in self.table["worst"]), default=0)
         padded = [walk + [-1] * (longest - len(walk)) for walk in self.table["worst"]]
         tensors["worst"] = torch.tensor(padded, dtype=torch.int32).reshape(len(self.table), longest)
@@ -151,7 +179,10 @@ class Certificate:
         tensors, metadata = read_tensors(Path(path))
         try:
             entry = json.loads(metadata[ENTRY])
-            require(entry["format"] == FORMAT, f"{path} is a certificate of format {entry['format']}: make it anew.")
+            require(
+                entry["format"] == FORMAT,
+                f"{path} is a certificate of format {entry['format']}: make it anew.",
+            )
             columns = {name: tensors[name] for name in (*COLUMNS, "verdict", "worst")}
             kinds = [str(column.dtype).removeprefix("torch.") for column in columns.values()]
             _require_kind([*COLUMNS.values(), "int64", "int32"] == kinds, "the columns", kinds)
@@ -159,14 +190,23 @@ class Certificate:
             _require_kind(numbers <= {*range(len(VERDICTS))}, "the verdicts", numbers)
             table = pd.DataFrame({name: columns[name].numpy() for name in COLUMNS})
             table["verdict"] = [VERDICTS[number] for number in columns["verdict"].tolist()]
-            table["worst"] = [[token for token in walk if token >= 0] for walk in columns["worst"].tolist()]
+            table["worst"] = [
+                [token for token in walk if token >= 0] for walk in columns["worst"].tolist()
+            ]
             lengths, pairs, margins = entry["lengths"], entry["questions"], entry["margins"]
             whole = all(type(length) is int for length in lengths)
-            ascending = whole and lengths == sorted({*lengths}) and lengths[0] >= 2 and lengths[-1] <= LONGEST
+            ascending = (
+                whole
+                and lengths == sorted({*lengths})
+                and lengths[0] >= 2
+                and lengths[-1] <= LONGEST
+            )
             _require_kind(ascending and {*table["length"]} <= {*lengths}, "lengths", lengths)
             _require_kind(type(margins) is bool, "margins", margins)
             task: Any = from_plain(Task, entry["task"])
-            questions = None if pairs is None else [(int(query), int(answer)) for query, answer in pairs]
+            questions = (
+                None if pairs is None else [(int(query), int(answer)) for query, answer in pairs]
+            )
             _require_kind(task.vocab_size <= MOST_IDS, "vocab_size", task.vocab_size)
             n_questions = len(sequences_of(task)[0] if questions is None else questions)
             _require_kind(n_questions <= len(table), "the number of questions", n_questions)
@@ -183,8 +223,18 @@ class Certificate:
                 set=set_of(task, automata, sorted({*table["length"].tolist()})),
                 automata=automata,
             )
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-            require(False, f"{path} is not a certificate, or is damaged ({type(error).__name__}: {error}).")
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
+            require(
+                False,
+                f"{path} is not a certificate, or is damaged ({type(error).__name__}: {error}).",
+            )
             raise
 
     @property
@@ -204,7 +254,9 @@ class Certificate:
 
     @property
     def _smallest(self) -> Any:
-        smallest = self.table["margin"].argmin(skipna=True) if self.table["margin"].notna().any() else 0
+        smallest = (
+            self.table["margin"].argmin(skipna=True) if self.table["margin"].notna().any() else 0
+        )
         return self.table.iloc[int(smallest)]
 
     @property
@@ -225,7 +277,9 @@ def dtype_of(model: Transformer) -> str:
 
 
 def rows_of(automata: Iterable[Sequences], lengths: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Return (length, query, answer) of every question at every length that has a sequence, in the table's order."""
+    """Return (length, query, answer) of every question at every length that has a sequence, in the
+    table's order.
+    """
     rows = []
     for automaton, counts in _counted(automata, max(lengths)):
         having = [length for length in lengths if counts[length] > 0]
@@ -234,7 +288,9 @@ def rows_of(automata: Iterable[Sequences], lengths: Iterable[int]) -> list[tuple
 
 
 def _counted(automata: Iterable[Sequences], longest: int) -> Iterator[tuple[Sequences, list[int]]]:
-    """Yield automata with their numbers of sequences by length, which are counted once for each shape."""
+    """Yield automata with their numbers of sequences by length, which are counted once for each
+    shape.
+    """
     counts: dict[tuple[bytes, ...], list[int]] = {}
     for automaton in automata:
         shape = automaton.shape
@@ -258,7 +314,9 @@ def model_digest(model: Transformer) -> str:
 
 
 def automata_of(task: Any, questions: Iterable[tuple[int, int]] | None) -> list[Sequences]:
-    """Return the automata of some questions of a task, or of all. Raises `ConfigError` for another question."""
+    """Return the automata of some questions of a task, or of all. Raises `ConfigError` for another
+    question.
+    """
     pairs, of_question = sequences_of(task)
     chosen = sorted({*pairs} if questions is None else {*questions})
     for question in chosen:
@@ -267,7 +325,9 @@ def automata_of(task: Any, questions: Iterable[tuple[int, int]] | None) -> list[
 
 
 def set_of(task: Any, automata: Sequence[Sequences], lengths: list[int]) -> str:
-    """Return in words which sequences of some lengths automata hold, with their exact share of all sequences."""
+    """Return in words which sequences of some lengths automata hold, with their exact share of all
+    sequences.
+    """
     bos = bool(getattr(task, "bos", False))
     n_ids = len(automata[0].alphabet) - bos
     ids = f"{n_ids} ids after BOS" if bos else f"{n_ids} ids"

@@ -53,40 +53,59 @@ def certify(
     without: Sequence[str] = (),
     path: str | Path | None = None,
 ) -> Certificate:
-    """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
+    """Prove or refute that a model answers every sequence of a task rightly
+    (`ihlab.certify.sequences`).
 
-    The proof is about the stored weights in real arithmetic: every number from the weights to the verdict is enclosed
-    (`ihlab.certify.enclosures`). With one head, the smallest margin of all sequences is found, up to rounding
-    (`ihlab.certify.walks`).
-    With several heads or an MLP, a lower bound is computed (`ihlab.certify.judges`). With several heads a search also
-    looks for a sequence that is answered wrongly.
+    The proof is about the stored weights in real arithmetic: every number from the weights to the
+    verdict is enclosed (`ihlab.certify.enclosures`). With one head, the smallest margin of all
+    sequences is found, up to rounding (`ihlab.certify.walks`). With several heads or an MLP, a
+    lower bound is computed (`ihlab.certify.judges`). With several heads a search also looks for a
+    sequence that is answered wrongly.
 
-    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
+    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its
+      folder;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
-    - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have no learned positions;
-    - `questions`: pairs (query, answer), by default all of the task's; or your own automata (`Sequences`);
-    - `margins`: True: compute the bound and the worst sequence of every row. False: of proved rows only at the longest
-      length (with several heads or an MLP, of every row). By default True for at most 32 tokens in the alphabet;
-    - `without`: parts of the model to leave out (`ihlab.certify.parts`): what is proved is about the rest;
-    - `path`: the file in which to store the finished certificate. It may exist only if it is of the same model, task,
-      lengths, questions and options. It is then replaced when the new one is finished.
+    - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have
+      no learned positions;
+    - `questions`: pairs (query, answer), by default all of the task's; or your own automata
+      (`Sequences`);
+    - `margins`: True: compute the bound and the worst sequence of every row. False: of proved rows
+      only at the longest length (with several heads or an MLP, of every row). By default True for
+      at most 32 tokens in the alphabet;
+    - `without`: parts of the model to leave out (`ihlab.certify.parts`): what is proved is about
+      the rest;
+    - `path`: the file in which to store the finished certificate. It may exist only if it is of the
+      same model, task, lengths, questions and options. It is then replaced when the new one is
+      finished.
 
-    A progress bar counts the query tokens in a terminal or a notebook. Raises `ConfigError`, with the reason, for a
-    model that is not one layer or does more than its weights say (hooks, changed buffers), for weights that are not
-    finite or too large to be enclosed, and for tasks, lengths and questions that the proof does not cover.
+    A progress bar counts the query tokens in a terminal or a notebook. Raises `ConfigError`, with
+    the reason, for a model that is not one layer or does more than its weights say (hooks, changed
+    buffers), for weights that are not finite or too large to be enclosed, and for tasks, lengths
+    and questions that the proof does not cover.
     """
     model, chosen, planned = plan(source, task, lengths, questions, margins, without)
-    require(path is None or isinstance(path, str | Path), f"path is {shown(path)}, but must be the path of a file.")
+    require(
+        path is None or isinstance(path, str | Path),
+        f"path is {shown(path)}, but must be the path of a file.",
+    )
     if path is not None:
-        require(planned.task is not None, "A certificate of your own automata is not stored: leave path out.")
+        require(
+            planned.task is not None,
+            "A certificate of your own automata is not stored: leave path out.",
+        )
         _require_same_call(Path(path), planned)
     plain = plain_copy(model, planned.lengths[-1])
     with_margin = {*planned.lengths} if planned.margins else {planned.lengths[-1]}
     rows = _rows(plain, chosen, planned.lengths, with_margin)
-    require(bool(rows), f"No question has a sequence of {ranges(planned.lengths)} tokens: give larger lengths.")
+    require(
+        bool(rows),
+        f"No question has a sequence of {ranges(planned.lengths)} tokens: give larger lengths.",
+    )
     table = in_order(_settled(rows, longer(model, planned.lengths[-1])))
     named = list(table[["length", "query", "answer"]].itertuples(index=False, name=None))
-    assert planned.task is None or named == rows_of(chosen, planned.lengths), "a question of the set was not judged"
+    assert planned.task is None or named == rows_of(chosen, planned.lengths), (
+        "a question of the set was not judged"
+    )
     certificate = planned.finished(table, chosen, plain)
     if path is not None:
         _require_same_call(Path(path), planned)  # another process may have written it since
@@ -102,7 +121,9 @@ def plan(
     margins: bool | None,
     without: Sequence[str] = (),
 ) -> tuple[Transformer, list[Sequences], Certificate]:
-    """Return the model, the questions, and a certificate without rows, whose `key` is that of the finished one."""
+    """Return the model, the questions, and a certificate without rows, whose `key` is that of the
+    finished one.
+    """
     model = left_out(source, without)
     task = getattr(model, "trained_on", None) if task is None else task
     chosen = _questions(task, questions)
@@ -123,7 +144,9 @@ def plan(
     return model, chosen, certificate
 
 
-def require_fits(model: Transformer, questions: Sequence[Sequences], lengths: Sequence[int]) -> None:
+def require_fits(
+    model: Transformer, questions: Sequence[Sequences], lengths: Sequence[int]
+) -> None:
     """Raise `ConfigError` unless the model reads the ids and the lengths."""
     largest, longest = int(questions[0].alphabet[-1]), lengths[-1]
     require(
@@ -136,30 +159,42 @@ def require_fits(model: Transformer, questions: Sequence[Sequences], lengths: Se
     )
 
 
-def _questions(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -> list[Sequences]:
+def _questions(
+    task: Any, questions: Sequence[tuple[int, int] | Sequences] | None
+) -> list[Sequences]:
     """Return the automata of all questions, sorted by query and answer."""
-    if questions is not None:
-        questions = list(questions)
-        require(len(questions) > 0, "questions is [], but must have at least one question (query, answer).")
-    if questions is not None and all(isinstance(question, Sequences) for question in questions):
-        own: Any = questions
-        same = all(np.array_equal(question.alphabet, own[0].alphabet) for question in own)
-        require(same, "The automata have different alphabets: call certify once for each alphabet.")
-        chosen: list[Any] = own
-    else:
-        require(task is not None, "The task of the model is not known: give one.")
-        for question in questions or ():
-            pair = isinstance(question, tuple | list) and len(question) == 2
-            whole = pair and all(isinstance(token, Integral) and not isinstance(token, bool) for token in question)  # type: ignore[union-attr]
-            require(whole, f"A question is {shown(question)}, but must be a pair (query, answer) of ids.")
-        chosen = automata_of(task, None if questions is None else [(int(q), int(y)) for q, y in questions])  # type: ignore[misc]
-    return sorted(chosen, key=lambda question: (question.query, question.answer))
+    asked: list[Any] = [] if questions is None else list(questions)
+    require(
+        questions is None or len(asked) > 0,
+        "questions is [], but must have at least one question (query, answer).",
+    )
+    if asked and all(isinstance(question, Sequences) for question in asked):
+        for question in asked:
+            same = np.array_equal(question.alphabet, asked[0].alphabet)
+            require(
+                same,
+                "The automata have different alphabets: call certify once for each alphabet.",
+            )
+        return sorted(asked, key=lambda question: (question.query, question.answer))
+    require(task is not None, "The task of the model is not known: give one.")
+    if questions is None:
+        return automata_of(task, None)
+    for question in asked:
+        pair = isinstance(question, tuple | list) and len(question) == 2
+        whole = pair and all(
+            isinstance(token, Integral) and not isinstance(token, bool) for token in question
+        )
+        require(
+            whole, f"A question is {shown(question)}, but must be a pair (query, answer) of ids."
+        )
+    return automata_of(task, [(int(query), int(answer)) for query, answer in asked])
 
 
 def _lengths(lengths: Iterable[int] | None, task: Any) -> list[int]:
     require(lengths is not None or task is not None, "The task is not known: give lengths=[...].")
     require(
-        lengths is None or isinstance(lengths, Iterable), f"lengths is {shown(lengths)}, but must be several numbers."
+        lengths is None or isinstance(lengths, Iterable),
+        f"lengths is {shown(lengths)}, but must be several numbers.",
     )
     wanted = list(range(2, task.length + 1) if lengths is None else lengths)
     for length in wanted:
@@ -188,7 +223,8 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return what is known of each question at each length that has sequences."""
     judge = judge_of(model, questions[0].alphabet, lengths[-1])
-    # With learned positions, every length is a problem of its own. Otherwise tables of the longest serve all.
+    # With learned positions, every length is a problem of its own. Otherwise tables of the longest
+    # serve all.
     groups = [lengths] if model.pos_embed is None else [[length] for length in lengths]
     by_query = [list(group) for _, group in groupby(questions, key=lambda question: question.query)]
     rows = []
@@ -217,15 +253,17 @@ def _row(question: Sequences, judgement: Judgement) -> dict[str, Any]:
 def _settled(rows: list[dict[str, Any]], model: Transformer) -> pd.DataFrame:
     """Run the model on the sequences, and return the rows with their verdicts.
 
-    A row is refuted if its sequence has a margin of 0 or less and the model answers it wrongly. A row stays proved only
-    if the model, in its own arithmetic, answers its sequence rightly.
+    A row is refuted if its sequence has a margin of 0 or less and the model answers it wrongly. A
+    row stays proved only if the model, in its own arithmetic, answers its sequence rightly.
     """
     table = pd.DataFrame(rows)
     known = table[table["worst"].map(len) > 0]
     for _, same_length in known.groupby("length"):
         for start in range(0, len(same_length), SEQUENCES):
             some = same_length.iloc[start : start + SEQUENCES]
-            right = answered_rightly(model, np.array(some["worst"].tolist()), some["answer"].to_numpy())
+            right = answered_rightly(
+                model, np.array(some["worst"].tolist()), some["answer"].to_numpy()
+            )
             wrong = ~right & (some["margin"] <= 0)
             doubted = ~right & (some["verdict"] == PROVED)
             table.loc[some.index[doubted], "verdict"] = UNKNOWN
@@ -236,7 +274,9 @@ def _settled(rows: list[dict[str, Any]], model: Transformer) -> pd.DataFrame:
 @on_one_thread()
 @torch.no_grad()
 def answered_rightly(model: Transformer, tokens: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return for which sequences [row, pos] the model gives the answer a larger logit than any other token."""
+    """Return for which sequences [row, pos] the model gives the answer a larger logit than any
+    other token.
+    """
     logits = last_logits(opened_model(model), tokens).cpu()
     answer = torch.tensor(answers)[:, None]
     others = logits.scatter(1, answer, -torch.inf).amax(dim=1)

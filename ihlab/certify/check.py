@@ -1,8 +1,9 @@
 """Test every claim of a stored certificate against the model.
 
-The check shares with the solver the enclosed tables of the model (`ihlab.certify.tables`), the margin of one sequence
-and the automata of the set. It has shortest paths of its own, by which it tests every bound, and lists the rows that
-must be there by itself. `Certificate.export` writes a folder whose checker shares nothing with this package.
+The check shares with the solver the enclosed tables of the model (`ihlab.certify.tables`), the
+margin of one sequence and the automata of the set. It has shortest paths of its own, by which it
+tests every bound, and lists the rows that must be there by itself. `Certificate.export` writes a
+folder whose checker shares nothing with this package.
 """
 
 from pathlib import Path
@@ -24,28 +25,40 @@ from tasks.config import require
 HALVINGS = 60
 """Steps of the bisection that finds a head's level."""
 SLACK = 1e-9
-"""With several heads, a bound may be above the one found by this fraction of it. A sign never hangs on it."""
+"""With several heads, a bound may be above the one found by this fraction of it. A sign never hangs
+on it.
+"""
 
 
 def check(path: str | Path, model: Any) -> int:
     """Check every row of a certificate, and return the number of proved and refuted ones.
 
-    Each row must be one of the set, and each of the set must be there once. In a proved row all margins must be above
-    0. No margin of the set may be below a bound (with several heads: by more than 1e-9 of it). A margin must be that of
-    the row's sequence, up to 1e-6 above it, and the sequence must be in the set. A refuted sequence must be answered
-    wrongly by the model, in real arithmetic and in its own, and a proved row's sequence rightly.
+    Each row must be one of the set, and each of the set must be there once. In a proved row all
+    margins must be above
+    0. No margin of the set may be below a bound (with several heads: by more than 1e-9 of it). A
+      margin must be that of
+    the row's sequence, up to 1e-6 above it, and the sequence must be in the set. A refuted sequence
+    must be answered wrongly by the model, in real arithmetic and in its own, and a proved row's
+    sequence rightly.
 
-    `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another model, for the first row
-    that does not hold, and for models with an MLP, whose bound is not checked.
+    `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another
+    model, for the first row that does not hold, and for models with an MLP, whose bound is not
+    checked.
     """
     certificate = Certificate.open(path)
     network = left_out(model, certificate.without)
     same = certificate.model == model_digest(network) and certificate.dtype == dtype_of(network)
     require(same, f"{path} is the certificate of another model.")
-    require(network.cfg.mlp == "none", f"The model has mlp={network.cfg.mlp!r}, but the check has no bound of an MLP.")
+    require(
+        network.cfg.mlp == "none",
+        f"The model has mlp={network.cfg.mlp!r}, but the check has no bound of an MLP.",
+    )
     require_fits(network, certificate.automata, certificate.lengths)
     _require_rows(path, certificate)
-    table, automata = certificate.table, {(each.query, each.answer): each for each in certificate.automata}
+    table, automata = (
+        certificate.table,
+        {(each.query, each.answer): each for each in certificate.automata},
+    )
     lengths, longest = certificate.lengths, certificate.lengths[-1]
     plain = plain_copy(network, longest)
     tables = ModelTables(plain, certificate.automata[0].alphabet, longest)
@@ -65,10 +78,18 @@ def _require_rows(path: str | Path, certificate: Certificate) -> None:
     """Require exactly the rows of the set, with bounds where the options say so."""
     expected = rows_of(certificate.automata, certificate.lengths)
     rows = list(certificate.table[["length", "query", "answer"]].itertuples(index=False, name=None))
-    require(expected == rows, f"{path} does not hold: its {len(rows)} rows are not the {len(expected)} of its set.")
+    require(
+        expected == rows,
+        f"{path} does not hold: its {len(rows)} rows are not the {len(expected)} of its set.",
+    )
     known = certificate.table["bound"].notna() & certificate.table["margin"].notna()
-    needed = certificate.table["length"].isin(certificate.lengths if certificate.margins else certificate.lengths[-1:])
-    require(bool(known[needed].all()), f"{path} does not hold: a row has no bound, though the options ask for it.")
+    needed = certificate.table["length"].isin(
+        certificate.lengths if certificate.margins else certificate.lengths[-1:]
+    )
+    require(
+        bool(known[needed].all()),
+        f"{path} does not hold: a row has no bound, though the options ask for it.",
+    )
 
 
 def _failed(sequences: Sequences, tables: PairTables, rows: pd.DataFrame) -> str | None:
@@ -117,45 +138,78 @@ def _named(row: Any) -> str:
 
 
 def _require_answers(path: str | Path, table: pd.DataFrame, model: Any) -> None:
-    """Require that the model answers the sequences of refuted rows wrongly, and of proved rows rightly."""
+    """Require that the model answers the sequences of refuted rows wrongly, and of proved rows
+    rightly.
+    """
     known = table[(table["worst"].map(len) > 0) & table["verdict"].isin([PROVED, REFUTED])]
     for _, rows in known.groupby("length"):
         right = answered_rightly(model, np.array(rows["worst"].tolist()), rows["answer"].to_numpy())
         odd = rows[right != (rows["verdict"] == PROVED)]
         require(
             odd.empty,
-            lambda odd=odd: f"{path} does not hold: the model answers the sequence of {_named(odd.iloc[0])} otherwise.",  # type: ignore[misc]
+            lambda odd=odd: (
+                f"{path} does not hold: the model answers the sequence of {_named(odd.iloc[0])} otherwise."
+            ),  # type: ignore[misc]
         )
 
 
-def _hold(sequences: Sequences, tables: PairTables, lengths: list[int], level: float, positive: bool) -> list[bool]:
-    """Return for which lengths every margin is at least the level, and above 0 if it must be `positive`."""
+def _hold(
+    sequences: Sequences, tables: PairTables, lengths: list[int], level: float, positive: bool
+) -> list[bool]:
+    """Return for which lengths every margin is at least the level, and above 0 if it must be
+    `positive`.
+    """
     query = int(np.searchsorted(sequences.alphabet, sequences.query))
-    paths = (sequences.first, sequences.follow[sequences.rule], sequences.asks, query, np.array(lengths))
+    paths = (
+        sequences.first,
+        sequences.follow[sequences.rule],
+        sequences.asks,
+        query,
+        np.array(lengths),
+    )
     terms = (tables.mass, tables.read, tables.direct, sequences.answer)
     if len(tables.mass.low) == 1:
         shortest = _shortest_of_rivals(*terms, *paths, level)
         strictly = positive and level <= 0
         return [weight > 0 or (weight == 0 and not strictly) for weight in shortest.tolist()]
     weights = [_sum_of_levels(*terms, *paths[:-1], length) for length in lengths]
-    return [total >= level - SLACK * abs(level) and (total > 0 or not positive) for total in weights]
+    return [
+        total >= level - SLACK * abs(level) and (total > 0 or not positive) for total in weights
+    ]
 
 
 @compiled
 def _fill(step: Array, mass: Interval, gain: Array, level: float, back: int) -> None:
-    """Fill step [token, before] with the lengths, from below, of steps `back` positions before the query."""
-    low, high, gained = mass.low[back % len(mass.low)], mass.high[back % len(mass.low)], gain[back % len(gain)]
+    """Fill step [token, before] with the lengths, from below, of steps `back` positions before the
+    query.
+    """
+    low, high, gained = (
+        mass.low[back % len(mass.low)],
+        mass.high[back % len(mass.low)],
+        gain[back % len(gain)],
+    )
     for token in range(step.shape[0]):
         for before in range(step.shape[1]):
             over = below(gained[token, before] - level)
-            step[token, before] = below(over * (low[token, before] if over > 0 else high[token, before]))
+            step[token, before] = below(
+                over * (low[token, before] if over > 0 else high[token, before])
+            )
 
 
 @compiled
 def _shortest(
-    mass: Interval, gain: Array, level: float, first: Array, after: Array, asks: Array, query: int, lengths: Array
+    mass: Interval,
+    gain: Array,
+    level: float,
+    first: Array,
+    after: Array,
+    asks: Array,
+    query: int,
+    lengths: Array,
 ) -> Array:
-    """Return the length, from below, of the shortest path of each length; after [state, before, token]."""
+    """Return the length, from below, of the shortest path of each length; after [state, before,
+    token].
+    """
     n_states, n_tokens = after.shape[:2]
     weights, step = np.full(len(lengths), np.inf), np.empty((n_tokens, n_tokens + 1))
     rest, nearer = np.full((n_states, n_tokens), np.inf), np.full((n_states, n_tokens), np.inf)
@@ -176,7 +230,9 @@ def _shortest(
                 least = np.inf
                 for token in range(n_tokens):
                     if after[state, before, token] >= 0:
-                        least = min(least, step[token, before] + rest[after[state, before, token], token])
+                        least = min(
+                            least, step[token, before] + rest[after[state, before, token], token]
+                        )
                 nearer[state, before] = below(least) if least < np.inf else np.inf
         rest, nearer = nearer, rest
     return weights
@@ -195,7 +251,9 @@ def _shortest_of_rivals(
     lengths: Array,
     level: float,
 ) -> Array:
-    """Return the shortest path of each length over all rivals, whose gains are taken together where that suffices."""
+    """Return the shortest path of each length over all rivals, whose gains are taken together where
+    that suffices.
+    """
     of_head, together = Interval(mass.low[0], mass.high[0]), np.full(read.low.shape[2:], np.inf)
     for rival in range(len(direct.low)):
         if rival != answer:
@@ -207,14 +265,19 @@ def _shortest_of_rivals(
     for rival in range(len(direct.low)):
         if rival != answer:
             gain = _gain(read, direct, answer, rival)
-            weights = np.minimum(weights, _shortest(of_head, gain, level, first, after, asks, query, lengths))
+            weights = np.minimum(
+                weights, _shortest(of_head, gain, level, first, after, asks, query, lengths)
+            )
     return weights
 
 
 @compiled
 def _gain(read: Interval, direct: Interval, answer: int, rival: int) -> Array:
     """Return the gain over a rival with one head, with the query's own logits, from below."""
-    gain, constant = read.low[0, answer] - read.high[0, rival], below(direct.low[answer] - direct.high[rival])
+    gain, constant = (
+        read.low[0, answer] - read.high[0, rival],
+        below(direct.low[answer] - direct.high[rival]),
+    )
     for i in range(gain.size):
         gain.flat[i] = below(below(gain.flat[i]) + constant)
     return gain
@@ -232,14 +295,19 @@ def _sum_of_levels(
     query: int,
     length: int,
 ) -> float:
-    """Return the smallest sum, over rivals, of each head's highest level at which the shortest path is not negative."""
+    """Return the smallest sum, over rivals, of each head's highest level at which the shortest path
+    is not negative.
+    """
     smallest, lengths = np.inf, np.array([length])
     for rival in range(len(direct.low)):
         if rival == answer:
             continue
         total = below(direct.low[answer] - direct.high[rival])
         for head in range(len(mass.low)):
-            of_head, gain = Interval(mass.low[head], mass.high[head]), read.low[head, answer] - read.high[head, rival]
+            of_head, gain = (
+                Interval(mass.low[head], mass.high[head]),
+                read.low[head, answer] - read.high[head, rival],
+            )
             for i in range(gain.size):
                 gain.flat[i] = below(gain.flat[i])
             low, high = gain.min(), gain.max()
@@ -255,7 +323,9 @@ def _sum_of_levels(
 
 
 @compiled
-def _margin_below(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> float:
+def _margin_below(
+    mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array
+) -> float:
     """Return a lower bound of the margin of a walk."""
     smallest = np.inf
     for rival in range(len(direct.low)):
@@ -263,6 +333,9 @@ def _margin_below(mass: Interval, read: Interval, direct: Interval, answer: int,
             margin = below(direct.low[answer] - direct.high[rival])
             for head in range(len(mass.low)):
                 of_head = Interval(mass.low[head], mass.high[head])
-                margin = below(margin - mean_above(of_head, read.low[head, answer], read.high[head, rival], walk))
+                margin = below(
+                    margin
+                    - mean_above(of_head, read.low[head, answer], read.high[head, rival], walk)
+                )
             smallest = min(smallest, margin)
     return smallest

@@ -2,8 +2,9 @@
 
 - `arb` (python-flint) computes with balls that hold the exact value: products, exponentials, sines.
 - `ends` turns balls into a lower and an upper float64.
-- `below` and `above` round the result of one float64 operation outwards. It is off by at most half a unit in the last
-  place, or by underflow below 2^-1022. So they move it by at least a whole unit, and by `TINY`.
+- `below` and `above` round the result of one float64 operation outwards. It is off by at most half
+  a unit in the last place, or by underflow below 2^-1022. So they move it by at least a whole unit,
+  and by `TINY`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,9 @@ PRECISION = 160
 """Bits of a ball's midpoint: `with ctx.workprec(PRECISION)`."""
 UNIT = 2.0**-52
 TINY = 2.0**-1000
-"""Absorbs what is lost below the smallest normal number, 2^-1022, also where the processor flushes it to 0."""
+"""Absorbs what is lost below the smallest normal number, 2^-1022, also where the processor flushes
+it to 0.
+"""
 
 inlined = numba.njit(nogil=True, inline="always", error_model="numpy")
 
@@ -79,7 +82,11 @@ def exact(tensor: Tensor) -> arb_mat:
 def scaled(matrix: arb_mat, columns: Sequence[arb]) -> arb_mat:
     """Multiply each column of a matrix by a number."""
     n_rows, n_columns = matrix.nrows(), matrix.ncols()
-    return arb_mat(n_rows, n_columns, [matrix[i, j] * columns[j] for i in range(n_rows) for j in range(n_columns)])
+    return arb_mat(
+        n_rows,
+        n_columns,
+        [matrix[i, j] * columns[j] for i in range(n_rows) for j in range(n_columns)],
+    )
 
 
 def stacked(matrices: Sequence[arb_mat]) -> arb_mat:
@@ -91,7 +98,9 @@ def stacked(matrices: Sequence[arb_mat]) -> arb_mat:
 def columns_of(matrix: arb_mat, start: int, stop: int) -> arb_mat:
     """Return columns start .. stop - 1 of a matrix."""
     n_rows = matrix.nrows()
-    return arb_mat(n_rows, stop - start, [matrix[i, j] for i in range(n_rows) for j in range(start, stop)])
+    return arb_mat(
+        n_rows, stop - start, [matrix[i, j] for i in range(n_rows) for j in range(start, stop)]
+    )
 
 
 def normalised(matrix: arb_mat, gain: Sequence[arb], eps: float) -> arb_mat:

@@ -1,4 +1,6 @@
-"""Write a certificate as a folder that anybody can check: with `standalone.py`, without installing anything."""
+"""Write a certificate as a folder that anybody can check: with `standalone.py`, without installing
+anything.
+"""
 
 import json
 from pathlib import Path
@@ -44,10 +46,11 @@ if the program finds its proof. Any other row holds if the program finds none; i
 
 
 def export(certificate: Any, folder: str | Path) -> Path:
-    """Write a `Certificate` as a folder with model.json, rows.csv, check.py and README.md, and return its path.
+    """Write a `Certificate` as a folder with model.json, rows.csv, check.py and README.md, and
+    return its path.
 
-    An existing folder must be empty or hold an earlier export. Raises `ConfigError`, with the reason, for other files,
-    and for certificates that check.py does not cover.
+    An existing folder must be empty or hold an earlier export. Raises `ConfigError`, with the
+    reason, for other files, and for certificates that check.py does not cover.
     """
     require_covered(certificate)
     path = as_folder("folder", folder)
@@ -59,44 +62,70 @@ def export(certificate: Any, folder: str | Path) -> Path:
     }
     if path.exists():
         remove_partial(path, "*")
-    others = sorted(each.name for each in path.iterdir() if each.name not in files) if path.exists() else []
-    require(not others, f"{path} holds other files ({others and others[0]}): give a new or an empty folder.")
+    others = (
+        sorted(each.name for each in path.iterdir() if each.name not in files)
+        if path.exists()
+        else []
+    )
+    require(
+        not others,
+        f"{path} holds other files ({others and others[0]}): give a new or an empty folder.",
+    )
     for name, text in files.items():
         write_text(path / name, text)
     return path
 
 
 def require_covered(certificate: Any) -> None:
-    """Raise `ConfigError`, with the reason, unless check.py covers a certificate's model, task and questions."""
+    """Raise `ConfigError`, with the reason, unless check.py covers a certificate's model, task and
+    questions.
+    """
     task, model = certificate.task, certificate._network
-    require(task is not None, "The certificate is of your own automata, but check.py knows the induction task only.")
+    require(
+        task is not None,
+        "The certificate is of your own automata, but check.py knows the induction task only.",
+    )
     require(
         model is not None,
         "The certificate was opened from a file, which has no weights: certify again, or export before you save.",
     )
     kind = getattr(task, "kind", type(task).__name__)
-    require(isinstance(task, InductionTask), f"The task is {kind!r}, but check.py knows the induction task only.")
+    require(
+        isinstance(task, InductionTask),
+        f"The task is {kind!r}, but check.py knows the induction task only.",
+    )
     require(
         certificate.questions is None,
         f"The certificate has {len(certificate.questions or ())} of the task's questions, but check.py expects all.",
     )
     for name, plain in {"period": None, "bos": False, "score_immediate": False}.items():
         value = getattr(task, name)
-        require(value == plain, f"InductionTask.{name} is {value!r}, but check.py covers only {plain!r}.")
+        require(
+            value == plain,
+            f"InductionTask.{name} is {value!r}, but check.py covers only {plain!r}.",
+        )
     cfg = model.cfg
     covered = {"n_heads": 1, "mlp": "none", "qk_norm": False, "bias": False, "mask": "causal"}
     for name, only in covered.items():
         value = getattr(cfg, name)
-        require(value == only, f"The model has {name}={value!r}, but check.py covers only {only!r}.")
+        require(
+            value == only, f"The model has {name}={value!r}, but check.py covers only {only!r}."
+        )
     variant = VARIANTS[cfg.attention]
     require(
         {variant.key, variant.value} <= {None, *STORED_AS_MIXED},
         f"The model has attention={cfg.attention!r}, but check.py covers only shifts whose weights are stored.",
     )
-    require(cfg.d_vocab <= MOST_IDS, f"The model has {cfg.d_vocab} ids, but check.py is meant for at most {MOST_IDS}.")
+    require(
+        cfg.d_vocab <= MOST_IDS,
+        f"The model has {cfg.d_vocab} ids, but check.py is meant for at most {MOST_IDS}.",
+    )
     rotary = model.layers[0].attn.rotary
     fastest = 0.0 if rotary is None else max(abs(angle) for angle in _angles(model))
-    require(fastest < FASTEST, f"A rotary angle is {fastest:.3g} per position, but check.py covers those below 8.")
+    require(
+        fastest < FASTEST,
+        f"A rotary angle is {fastest:.3g} per position, but check.py covers those below 8.",
+    )
 
 
 def _angles(model: Transformer) -> list[float]:
@@ -113,7 +142,9 @@ def _model(certificate: Any) -> str:
     attn, zeros = block.attn, torch.zeros(1, cfg.d_model)
     slope = 0.0 if attn.alibi is None else float(attn.alibi.slopes[0])
     weights: dict[str, Any] = {
-        "constants": torch.tensor([[cfg.eps, block.residual, slope, cfg.rotary_scale]], dtype=torch.float64),
+        "constants": torch.tensor(
+            [[cfg.eps, block.residual, slope, cfg.rotary_scale]], dtype=torch.float64
+        ),
         "embed": model.embed.weight,
         "positions": zeros if model.pos_embed is None else model.pos_embed.weight,
         "norm": torch.zeros(0, cfg.d_model) if block.ln1 is None else block.ln1.w[None],
@@ -133,7 +164,11 @@ def _model(certificate: Any) -> str:
     elif attn.rotary is not None:
         weights["angles"] = torch.tensor([cfg.rotary_frequencies], dtype=torch.float64)
     named = [f'  "{name}": [{_lines(matrix)}]' for name, matrix in weights.items()]
-    facts = {"ids": [task.min_token, task.vocab_size], "lengths": certificate.lengths, "own_first": attn.first_own}
+    facts = {
+        "ids": [task.min_token, task.vocab_size],
+        "lengths": certificate.lengths,
+        "own_first": attn.first_own,
+    }
     lines = [f' "{name}": {json.dumps(fact)}' for name, fact in facts.items()]
     return "{\n" + ",\n".join([*lines, ' "weights": {\n' + ",\n".join(named) + "\n }"]) + "\n}\n"
 

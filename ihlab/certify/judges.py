@@ -1,4 +1,6 @@
-"""Judge a question on all its sequences: with one head exactly, with several heads or an MLP by a lower bound."""
+"""Judge a question on all its sequences: with one head exactly, with several heads or an MLP by a
+lower bound.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -22,7 +24,8 @@ from tasks.config import require
 class Judgement(NamedTuple):
     """What is known of all sequences of a length.
 
-    - `proved`: the margin of each is above 0; `bound`: a lower bound of them, NaN if only the sign was computed;
+    - `proved`: the margin of each is above 0; `bound`: a lower bound of them, NaN if only the sign
+      was computed;
     - `walk`: a sequence, as numbers in the alphabet; `margin`: an upper bound of its margin.
     """
 
@@ -36,7 +39,9 @@ class Judgement(NamedTuple):
 class OneHead:
     """Judges questions on a model of one head without an MLP. Its bounds are the smallest margins."""
 
-    def __init__(self, model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int) -> None:
+    def __init__(
+        self, model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int
+    ) -> None:
         self.alphabet = alphabet
         self.tables = ModelTables(model, alphabet, longest)
         self._of_query = lru_cache(maxsize=1)(self.tables.of)
@@ -45,7 +50,9 @@ class OneHead:
         """Compute the tables of a query, before several threads use them."""
         self._of_query(int(np.searchsorted(self.alphabet, query)), length)
 
-    def judge(self, question: Sequences, lengths: Sequence[int], with_margin: set[int]) -> list[Judgement]:
+    def judge(
+        self, question: Sequences, lengths: Sequence[int], with_margin: set[int]
+    ) -> list[Judgement]:
         """Return a judgement for each length that has sequences, with the bound at some lengths."""
         query = int(np.searchsorted(self.alphabet, question.query))
         tables, automaton = self._of_query(query, lengths[-1]), automaton_of(question)
@@ -66,7 +73,9 @@ class OneHead:
                 margin = walks.margin_above(*numbers, walk)
             if sign == POSITIVE and bound <= 0:
                 bound = 0.0  # the sign is known better than the size
-            judged.append(Judgement(length, sign == POSITIVE or bound > 0, bound, margin, walk.tolist()))
+            judged.append(
+                Judgement(length, sign == POSITIVE or bound > 0, bound, margin, walk.tolist())
+            )
         return judged
 
 
@@ -80,8 +89,12 @@ class SeveralHeads(OneHead):
     descends = True
     """Whether to look for a worse sequence than those of the bound, which takes many margins."""
 
-    def judge(self, question: Sequences, lengths: Sequence[int], with_margin: set[int]) -> list[Judgement]:
-        """Return a judgement for each length that has sequences. The bound is computed at every length."""
+    def judge(
+        self, question: Sequences, lengths: Sequence[int], with_margin: set[int]
+    ) -> list[Judgement]:
+        """Return a judgement for each length that has sequences. The bound is computed at every
+        length.
+        """
         query = int(np.searchsorted(self.alphabet, question.query))
         tables, judged = self._of_query(query, lengths[-1]), []
         for length in lengths:
@@ -95,10 +108,18 @@ class SeveralHeads(OneHead):
             judged.append(Judgement(length, bound > 0, bound, margin, walk.tolist()))
         return judged
 
-    def _bound(self, tables: PairTables, question: Sequences, query: int, length: int) -> tuple[float, np.ndarray]:
+    def _bound(
+        self, tables: PairTables, question: Sequences, query: int, length: int
+    ) -> tuple[float, np.ndarray]:
         """Return a lower bound of the margin, and each head's worst walk."""
         bounds, of_heads = walks.bounds_of_rivals(
-            tables.mass, tables.read, tables.direct, question.answer, automaton_of(question), query, length
+            tables.mass,
+            tables.read,
+            tables.direct,
+            question.answer,
+            automaton_of(question),
+            query,
+            length,
         )
         return float(bounds.min()), of_heads
 
@@ -109,7 +130,9 @@ class SeveralHeads(OneHead):
     def _descend(
         self, tables: PairTables, question: Sequences, walk: np.ndarray, margin: float
     ) -> tuple[np.ndarray, float]:
-        """Exchange one token of a walk at a time as long as the margin falls. Return the last walk and its margin."""
+        """Exchange one token of a walk at a time as long as the margin falls. Return the last walk
+        and its margin.
+        """
         before = np.inf
         while margin < before:
             before = margin
@@ -125,21 +148,26 @@ class SeveralHeads(OneHead):
 
 
 class WithMLP(SeveralHeads):
-    """Judges questions on a model with an MLP after attention: the MLP's input is enclosed by intervals.
+    """Judges questions on a model with an MLP after attention: the MLP's input is enclosed by
+    intervals.
 
-    For the stream x after attention, its RMS norm r, and W_gate and W_in with the norm's gain folded in,
+    For the stream x after attention, its RMS norm r, and W_gate and W_in with the norm's gain
+    folded in,
 
         margin = D . x + sum over neurons of (D W_out) silu(W_gate x / r) (W_in x / r),
         D = w_final (U_y - U_z).
 
-    The extremes of every linear function of x (D, the rows of W_gate and W_in, each coordinate) over all sequences are
-    bounded by sums of each head's least mean. The coordinates and D . x bound r. The rest is interval arithmetic per
-    neuron. The bound is loose, because no sequence need reach all extremes at once.
+    The extremes of every linear function of x (D, the rows of W_gate and W_in, each coordinate)
+    over all sequences are bounded by sums of each head's least mean. The coordinates and D . x
+    bound r. The rest is interval arithmetic per neuron. The bound is loose, because no sequence
+    need reach all extremes at once.
     """
 
     descends = False
 
-    def __init__(self, model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int) -> None:
+    def __init__(
+        self, model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int
+    ) -> None:
         block, cfg = model.layers[0], model.cfg
         require(
             isinstance(block.mlp, SwiGLU) and block.residual and cfg.norm == "rms" and not cfg.bias,
@@ -150,7 +178,10 @@ class WithMLP(SeveralHeads):
         assert block.ln2 is not None
         with ctx.workprec(PRECISION):
             logits, gain = centred_logits(model), exact(block.ln2.w).entries()
-            into = [scaled(exact(linear.weight), gain) for linear in (block.mlp.gate_proj, block.mlp.in_proj)]
+            into = [
+                scaled(exact(linear.weight), gain)
+                for linear in (block.mlp.gate_proj, block.mlp.in_proj)
+            ]
             unit = exact(torch.eye(cfg.d_model))
             functions = stacked([logits, *into, unit])
             self.written = logits * exact(block.mlp.out_proj.weight)  # [output, neuron]
@@ -160,7 +191,9 @@ class WithMLP(SeveralHeads):
         self.tables = ModelTables(model, alphabet, longest, functions)
         self._of_query = lru_cache(maxsize=1)(self.tables.of)
 
-    def _bound(self, tables: PairTables, question: Sequences, query: int, length: int) -> tuple[float, np.ndarray]:
+    def _bound(
+        self, tables: PairTables, question: Sequences, query: int, length: int
+    ) -> tuple[float, np.ndarray]:
         """See `SeveralHeads`."""
         logits, others = self._split(tables)
         asked = (automaton_of(question), query, length)
@@ -179,11 +212,17 @@ class WithMLP(SeveralHeads):
         with ctx.workprec(PRECISION):
             values = _balls(*walks.values_on(tables.mass, *logits, walk))
             towards = [values[question.answer] - value for value in values]
-            totals = self._totals(towards, _balls(*walks.values_on(tables.mass, *others, walk)), question.answer)
+            totals = self._totals(
+                towards, _balls(*walks.values_on(tables.mass, *others, walk)), question.answer
+            )
             return -max(_float_below(-total) for total in totals)
 
-    def _split(self, tables: PairTables) -> tuple[tuple[Interval, Interval], tuple[Interval, Interval]]:
-        """Return the reads and the direct parts of the logits, and of the other functions of the stream."""
+    def _split(
+        self, tables: PairTables
+    ) -> tuple[tuple[Interval, Interval], tuple[Interval, Interval]]:
+        """Return the reads and the direct parts of the logits, and of the other functions of the
+        stream.
+        """
         parts = []
         for some in (slice(self.n_outputs), slice(self.n_outputs, None)):
             read = Interval(*(np.ascontiguousarray(table[:, some]) for table in tables.read))
@@ -191,15 +230,19 @@ class WithMLP(SeveralHeads):
         return parts[0], parts[1]
 
     def _totals(self, towards: list[arb], inputs: list[arb], answer: int) -> list[arb]:
-        """Return an enclosure of the margin against each rival, from those of D . x and of the MLP's inputs."""
+        """Return an enclosure of the margin against each rival, from those of D . x and of the
+        MLP's inputs.
+        """
         n, rivals = self.n_neurons, [rival for rival in range(self.n_outputs) if rival != answer]
         gate, linear, stream = inputs[:n], inputs[n : 2 * n], inputs[2 * n :]
         squares = [_square(x) for x in stream]
         mean = sum(squares, arb(0)) / self.d_model
         differences = {
-            rival: [self.logits[answer, j] - self.logits[rival, j] for j in range(self.d_model)] for rival in rivals
+            rival: [self.logits[answer, j] - self.logits[rival, j] for j in range(self.d_model)]
+            for rival in rivals
         }
-        # The norm of a stream is at least the length of its projection on the direction of a logit difference.
+        # The norm of a stream is at least the length of its projection on the direction of a logit
+        # difference.
         least = _lower(mean)
         for rival, direction in differences.items():
             along = _lower(towards[rival])
@@ -211,7 +254,9 @@ class WithMLP(SeveralHeads):
         totals = []
         for rival in rivals:
             weights = [self.written[answer, j] - self.written[rival, j] for j in range(n)]
-            totals.append(towards[rival] + sum((w * x for w, x in zip(weights, neurons, strict=True)), arb(0)))
+            totals.append(
+                towards[rival] + sum((w * x for w, x in zip(weights, neurons, strict=True)), arb(0))
+            )
         return totals
 
 
@@ -257,7 +302,9 @@ def _square(x: arb) -> arb:
 
 
 def _silu(x: arb) -> arb:
-    """Enclose silu on a ball: it falls up to its minimum, which is -W(1/e) at -1 - W(1/e), and rises from there."""
+    """Enclose silu on a ball: it falls up to its minimum, which is -W(1/e) at -1 - W(1/e), and
+    rises from there.
+    """
     least = (-arb(1)).exp().lambertw()
     ends = [end / (1 + (-end).exp()) for end in (_lower(x), _upper(x))]
     both = _between(*ends)

@@ -1,8 +1,9 @@
 """Prove statements about parts of a model: what it does without them, on every sequence of a set.
 
-The parts of one attention layer are its heads, its direct path (the residual stream around attention) and, with a
-shift, four terms of it: a token's own key and value, and those of the token before, each weighted by alpha or beta. A
-part that is left out has the weight 0. The rest of the model stays as it was trained.
+The parts of one attention layer are its heads, its direct path (the residual stream around
+attention) and, with a shift, four terms of it: a token's own key and value, and those of the token
+before, each weighted by alpha or beta. A part that is left out has the weight 0. The rest of the
+model stays as it was trained.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,8 @@ from tasks.config import choose, require, shown
 DIRECT = "direct path"
 SHIFTED = {"key": "key_shift", "value": "value_shift"}
 STORED_AS_MIXED = ("free", "project", "frozen", "frozen_unit", "clip")
-"""The rules of shifts whose stored weights are alpha or beta itself, so that one of them can be 0."""
+"""The rules of shifts whose stored weights are alpha or beta itself, so that one of them can be 0.
+"""
 
 
 def parts_of(source: Any) -> list[str]:
@@ -28,7 +30,8 @@ def parts_of(source: Any) -> list[str]:
 
 @torch.no_grad()
 def left_out(source: Any, parts: Sequence[str]) -> Transformer:
-    """Return a copy of a one-layer model without some of its parts, which `parts_of` names; the model if none is named.
+    """Return a copy of a one-layer model without some of its parts, which `parts_of` names; the
+    model if none is named.
 
     Raises `ConfigError` for another part, with the nearest name, and for models as `certify` does.
     """

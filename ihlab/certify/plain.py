@@ -1,4 +1,6 @@
-"""Refuse models that compute something other than their config and weights say: a proof reads only these."""
+"""Refuse models that compute something other than their config and weights say: a proof reads only
+these.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +31,9 @@ TRIED = 32
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Run torch on one thread. In a forked process its other threads do not exist, and it would wait for them."""
+    """Run torch on one thread. In a forked process its other threads do not exist, and it would
+    wait for them.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -58,18 +62,22 @@ def opened_transformer(source: Any) -> Transformer:
         f"The model is a {type(model).__name__}, but a proof needs a Transformer: convert it (ihlab.hf.from_hf).",
     )
     assert isinstance(model, Transformer)
-    require(type(model.cfg) is ModelConfig, f"model.cfg is a {type(model.cfg).__name__}, but must be a ModelConfig.")
+    require(
+        type(model.cfg) is ModelConfig,
+        f"model.cfg is a {type(model.cfg).__name__}, but must be a ModelConfig.",
+    )
     require_pairs(model)
     return model
 
 
 @torch.no_grad()
 def plain_copy(model: Transformer, n_ctx: int | None = None) -> Transformer:
-    """Return a new model with the same config and weights, in float64 on the CPU, with a larger n_ctx if needed.
+    """Return a new model with the same config and weights, in float64 on the CPU, with a larger
+    n_ctx if needed.
 
-    Raises `ConfigError`, with the reason, for what the given model has beyond such a new model: hooks, replaced
-    modules, methods or settings, buffers that differ from their formula, and weights that are not finite. Changes of
-    the package's own classes are not seen.
+    Raises `ConfigError`, with the reason, for what the given model has beyond such a new model:
+    hooks, replaced modules, methods or settings, buffers that differ from their formula, and
+    weights that are not finite. Changes of the package's own classes are not seen.
     """
     fresh = Transformer(model.cfg)
     _require_same_parts(model, fresh)
@@ -92,7 +100,9 @@ def longer(model: Transformer, length: int) -> Transformer:
 
 
 def _loaded(fresh: Transformer, weights: dict[str, Tensor]) -> Transformer:
-    """Fill a new model with weights. Tied weights are stored once, and missing in `weights` a second time."""
+    """Fill a new model with weights. Tied weights are stored once, and missing in `weights` a
+    second time.
+    """
     fresh.double().eval()
     parameters = dict(fresh.named_parameters())
     for name, weight in weights.items():
@@ -105,7 +115,10 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
     expected = dict(fresh.named_modules())
     parts = dict(model.named_modules())
     odd = sorted(expected.keys() ^ parts.keys())
-    require(not odd, f"The model's modules are not those of its config: {odd and odd[0]} is too many or missing.")
+    require(
+        not odd,
+        f"The model's modules are not those of its config: {odd and odd[0]} is too many or missing.",
+    )
     for name, part in parts.items():
         where = f"The model's {name or 'network'}"
         require(
@@ -116,7 +129,10 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
             if key in FREE:
                 continue
             own = vars(expected[name])
-            require(key in own, f"{where} has its own attribute {key}, which its class does not set: remove it.")
+            require(
+                key in own,
+                f"{where} has its own attribute {key}, which its class does not set: remove it.",
+            )
             same = isinstance(part, HookPoint) or _outline(value) == _outline(own[key])
             require(same, f"{where} has {key}={shown(value)}, but by its config {shown(own[key])}.")
         still = not part.training or model.cfg.dropout == 0
@@ -124,15 +140,23 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
 
 
 def _require_no_hooks(model: nn.Module) -> None:
-    require(not _has_any_global_hook(), "torch has a global module hook, but a proof speaks of the weights alone.")
+    require(
+        not _has_any_global_hook(),
+        "torch has a global module hook, but a proof speaks of the weights alone.",
+    )
     for name, part in model.named_modules():
         hooked = part._forward_hooks or part._forward_pre_hooks
         where = name or "network"
-        require(not hooked, f"The model's {where} has a hook, but a proof speaks of the weights alone: remove it.")
+        require(
+            not hooked,
+            f"The model's {where} has a hook, but a proof speaks of the weights alone: remove it.",
+        )
 
 
 def _outline(value: Any) -> Any:
-    """Return what can be compared of an attribute: plain values, and the same of what containers hold."""
+    """Return what can be compared of an attribute: plain values, and the same of what containers
+    hold.
+    """
     if isinstance(value, Mapping):
         return type(value), [(key, _outline(each)) for key, each in value.items()]
     if isinstance(value, list | tuple | set):
@@ -145,19 +169,37 @@ def _require_same_tensors(model: Transformer, fresh: Transformer) -> None:
     expected = dict(fresh.named_parameters())
     weights = dict(model.named_parameters())
     odd = sorted(expected.keys() ^ weights.keys())
-    require(not odd, f"The model's weights are not those of its config: {odd and odd[0]} is too many or missing.")
+    require(
+        not odd,
+        f"The model's weights are not those of its config: {odd and odd[0]} is too many or missing.",
+    )
     dtype = model.embed.weight.dtype
-    require(dtype in TYPES, f"The weights are {dtype}, but must be of one of these types: {shown(TYPES)}.")
+    require(
+        dtype in TYPES,
+        f"The weights are {dtype}, but must be of one of these types: {shown(TYPES)}.",
+    )
     for name, weight in weights.items():
-        usual = weight.dtype == dtype and weight.device.type != "meta" and weight.layout == torch.strided
-        require(usual, f"The weight {name} is {weight.dtype} on {weight.device}, but the others are {dtype}.")
+        usual = (
+            weight.dtype == dtype
+            and weight.device.type != "meta"
+            and weight.layout == torch.strided
+        )
         require(
-            type(weight) is nn.Parameter and weight.shape == expected[name].shape and weight.is_floating_point(),
+            usual,
+            f"The weight {name} is {weight.dtype} on {weight.device}, but the others are {dtype}.",
+        )
+        require(
+            type(weight) is nn.Parameter
+            and weight.shape == expected[name].shape
+            and weight.is_floating_point(),
             f"The weight {name} is a {type(weight).__name__} of {list(weight.shape)} {weight.dtype}, but must be a "
             f"parameter of {list(expected[name].shape)} real numbers.",
         )
         finite = bool(torch.isfinite(weight).all())
-        require(finite, f"The weight {name} has a number that is NaN or infinite: nothing can be proved of it.")
+        require(
+            finite,
+            f"The weight {name} has a number that is NaN or infinite: nothing can be proved of it.",
+        )
     buffers = dict(model.named_buffers())
     for name, formula in fresh.named_buffers():
         buffer = buffers.get(name)
@@ -172,15 +214,22 @@ def _require_same_tensors(model: Transformer, fresh: Transformer) -> None:
 
 @on_one_thread()
 def _require_same_logits(model: Transformer, fresh: Transformer) -> None:
-    """Compare with a copy in the model's own type: what hides from the checks above may show in the logits."""
+    """Compare with a copy in the model's own type: what hides from the checks above may show in the
+    logits.
+    """
     cfg, weight = model.cfg, model.embed.weight
     copy = Transformer(cfg).to(weight).eval()
     copy.load_state_dict(fresh.state_dict())
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(cfg.d_vocab, (1, min(cfg.n_ctx, TRIED)), generator=generator).to(weight.device)
+    tokens = torch.randint(cfg.d_vocab, (1, min(cfg.n_ctx, TRIED)), generator=generator).to(
+        weight.device
+    )
     with evaluating(model):
         given, expected = model(tokens).double(), copy(tokens).double()
     finite = expected.isfinite()  # large weights can overflow the type in which the model runs
     apart = (given - expected)[finite].abs()
     near = apart <= 1e-3 * (1 + expected[finite].abs())
-    require(bool(near.all()), "The model's logits are not those of its config and weights: something changes them.")
+    require(
+        bool(near.all()),
+        "The model's logits are not those of its config and weights: something changes them.",
+    )

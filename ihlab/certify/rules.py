@@ -1,6 +1,8 @@
-"""Decide which sequences keep the answer to a question: by the task's rule, or as sequences that the task could draw.
+"""Decide which sequences keep the answer to a question: by the task's rule, or as sequences that
+the task could draw.
 
-A question is the last token of a sequence, the query. `RULES` has the tasks whose drawable sequences are known exactly.
+A question is the last token of a sequence, the query. `RULES` has the tasks whose drawable
+sequences are known exactly.
 """
 
 from collections.abc import Sequence
@@ -22,13 +24,15 @@ Verdicts = Bool[np.ndarray, " batch"]
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of every task that has none in `RULES`: the query repeats, and one token has always followed it.
+    """The rule of every task that has none in `RULES`: the query repeats, and one token has always
+    followed it.
 
     - `task`: without its BOS token, which is not among the tokens that the methods take;
     - `begin`: the number of first tokens that are always the same, such as the BOS token;
-    - `words` [word, width]: tokens, or groups of tokens, to write at positions that are multiples of the width;
-    - `context`: the number of last tokens that must repeat; `gap`: the distance from the query's earlier occurrence to
-      the answer.
+    - `words` [word, width]: tokens, or groups of tokens, to write at positions that are multiples
+      of the width;
+    - `context`: the number of last tokens that must repeat; `gap`: the distance from the query's
+      earlier occurrence to the answer.
     """
 
     task: Any
@@ -41,7 +45,8 @@ class Rule:
     """Whether the answer stands in the sequence."""
 
     def located(self, tokens: Int[np.ndarray, " pos"]) -> Sequence[int] | None:
-        """Return the positions that carry the question. The last two are the query's earlier occurrence and the answer.
+        """Return the positions that carry the question. The last two are the query's earlier
+        occurrence and the answer.
 
         Return None if the query has not occurred before.
         """
@@ -50,17 +55,23 @@ class Rule:
         return carry if self._repeats(tokens[None])[0, first] and carry[-1] < len(tokens) else None
 
     def asking(self, length: int) -> Sequence[int]:
-        """Return the positions of a sequence that say which question it asks. Every other token may change."""
+        """Return the positions of a sequence that say which question it asks. Every other token may
+        change.
+        """
         return range(length - self.context, length)
 
     def right(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
-        """Return whether the answer has followed every earlier occurrence of the query, and no other token."""
+        """Return whether the answer has followed every earlier occurrence of the query, and no
+        other token.
+        """
         follower = np.pad(tokens[:, self.gap :], ((0, 0), (0, self.gap)), constant_values=-1)
         repeats = self._repeats(tokens)
         return repeats.any(axis=1) & (~repeats | (follower == answer[:, None])).all(axis=1)
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts | None:
-        """Return whether the task could draw these tokens and then this answer; None if that is not known."""
+        """Return whether the task could draw these tokens and then this answer; None if that is not
+        known.
+        """
         return None
 
     def _repeats(self, tokens: Tokens) -> Bool[np.ndarray, "batch pos"]:
@@ -74,14 +85,22 @@ class Rule:
 
 
 class InductionRule(Rule):
-    """A drawn token that occurred before is followed by the same token as before (`tasks.induction`)."""
+    """A drawn token that occurred before is followed by the same token as before
+    (`tasks.induction`).
+    """
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
-        """See `Rule.drawable`. It reads tokens in the order of drawing: a forced token forces no token after it."""
+        """See `Rule.drawable`. It reads tokens in the order of drawing: a forced token forces no
+        token after it.
+        """
         legal = self.right(tokens, answer) & (tokens >= self.task.min_token).all(axis=1)
         if self.task.period is not None:
             first, period = np.sort(tokens[:, : self.task.period], axis=1), self.task.period
-            return legal & (np.diff(first) != 0).all(axis=1) & (tokens[:, period:] == tokens[:, :-period]).all(axis=1)
+            return (
+                legal
+                & (np.diff(first) != 0).all(axis=1)
+                & (tokens[:, period:] == tokens[:, :-period]).all(axis=1)
+            )
         n, n_pos = tokens.shape
         forced = np.zeros(n, bool)
         for t in range(1, n_pos):
@@ -98,37 +117,52 @@ class InductionRule(Rule):
 
 
 class RepeatRule(Rule):
-    """All tokens but the last are different, and the last does not repeat the one before (`tasks.repeat`)."""
+    """All tokens but the last are different, and the last does not repeat the one before
+    (`tasks.repeat`).
+    """
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """See `Rule.drawable`."""
         different = (np.diff(np.sort(tokens[:, :-1], axis=1)) != 0).all(axis=1)
         immediate = tokens[:, -2] == tokens[:, -1]
-        return self.right(tokens, answer) & different & ~immediate & (tokens.shape[1] == self.task.length)
+        return (
+            self.right(tokens, answer)
+            & different
+            & ~immediate
+            & (tokens.shape[1] == self.task.length)
+        )
 
 
 class RecallRule(Rule):
     """Pairs of keys and values, then queries; all other tokens are fillers (`tasks.mqar`).
 
-    The task also draws sequences in which the query's key occurs by chance with another token after it. They are left
-    out here, because their answer is not clear.
+    The task also draws sequences in which the query's key occurs by chance with another token after
+    it. They are left out here, because their answer is not clear.
     """
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
-        """See `Rule.drawable`. Every key needs a slot for its query, before the last token or later."""
+        """See `Rule.drawable`. Every key needs a slot for its query, before the last token or
+        later.
+        """
         task, width = self.task, 1 + self.task.value_gap
         front, half = task.pairs * width, task.vocab_size // 2
         pairs, later, query = tokens[:, :front], tokens[:, front:-1], tokens[:, -1:]
         keys, values = pairs[:, ::width], pairs[:, self.gap :: width]
-        legal = self.right(tokens, answer) & ((keys == query) & (values == answer[:, None])).any(axis=1)
+        legal = self.right(tokens, answer) & ((keys == query) & (values == answer[:, None])).any(
+            axis=1
+        )
         for ids, low, high in ((keys, 1, half), (values, half, task.vocab_size)):
-            legal &= (np.diff(np.sort(ids, axis=1)) != 0).all(axis=1) & ((ids >= low) & (ids < high)).all(axis=1)
+            legal &= (np.diff(np.sort(ids, axis=1)) != 0).all(axis=1) & (
+                (ids >= low) & (ids < high)
+            ).all(axis=1)
         slots = later[:, ::2]
         asked = (slots[:, None] == keys[:, :, None]).sum(axis=2)  # [batch, key]
         missing = ((asked == 0) & (keys != query)).sum(axis=1)
         legal &= missing <= (task.length - front) // 2 - (1 + later.shape[1] // 2)
         if task.fill == "blank":
-            legal &= (later[:, 1::2] == 0).all(axis=1) & ((slots != 0).sum(axis=1) == asked.sum(axis=1))
+            legal &= (later[:, 1::2] == 0).all(axis=1) & (
+                (slots != 0).sum(axis=1) == asked.sum(axis=1)
+            )
             legal &= (asked <= (keys != query)).all(axis=1)
             for between in range(1, task.value_gap):
                 legal &= (pairs[:, between::width] == 0).all(axis=1)
@@ -136,7 +170,9 @@ class RecallRule(Rule):
 
 
 class HopRule(Rule):
-    """No two neighbours are equal, and the answer is the letter that the hops lead to (`tasks.multihop`)."""
+    """No two neighbours are equal, and the answer is the letter that the hops lead to
+    (`tasks.multihop`).
+    """
 
     def located(self, tokens: Int[np.ndarray, " pos"]) -> Sequence[int] | None:
         """See `Rule.located`: the hop token, and two positions for each hop."""
@@ -161,12 +197,16 @@ class HopRule(Rule):
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """See `Rule.drawable`."""
-        letters = np.isin(tokens[:, 1:], self.words).all(axis=1) & (tokens[:, 0] <= self.task.max_hops)
+        letters = np.isin(tokens[:, 1:], self.words).all(axis=1) & (
+            tokens[:, 0] <= self.task.max_hops
+        )
         return self.right(tokens, answer) & letters & (np.diff(tokens) != 0).all(axis=1)
 
     @staticmethod
     def _hop(tokens: Tokens) -> Int[np.ndarray, "batch pos"]:
-        """Return the position one after the latest earlier occurrence of each token; 0 if there is none."""
+        """Return the position one after the latest earlier occurrence of each token; 0 if there is
+        none.
+        """
         return np.pad(find_hops(tokens[:, 1:], 1)[1] + 1, ((0, 0), (1, 0)))
 
 
@@ -185,7 +225,9 @@ class TableRule(Rule):
 
     def right(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """Return whether the table says that the answer follows the last tokens."""
-        return self._in_table(np.column_stack([tokens[:, tokens.shape[1] - self.task.order + 1 :], answer]))
+        return self._in_table(
+            np.column_stack([tokens[:, tokens.shape[1] - self.task.order + 1 :], answer])
+        )
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """See `Rule.drawable`."""
@@ -195,7 +237,9 @@ class TableRule(Rule):
         return legal & (tokens.shape[1] % order == order - 1)
 
     def _in_table(self, grams: Int[np.ndarray, "batch order"]) -> Verdicts:
-        equal = [token[:, None] == entry for token, entry in zip(grams.T, self.task.table.T, strict=True)]
+        equal = [
+            token[:, None] == entry for token, entry in zip(grams.T, self.task.table.T, strict=True)
+        ]
         return np.logical_and.reduce(equal).any(axis=1)
 
 
@@ -210,7 +254,9 @@ RULES: dict[type, type[Rule]] = {
 
 
 def rule_for(task: Any, support: str) -> Rule:
-    """Return the rule of a task. Raises `ConfigError` for support="task" if it is not known what the task draws."""
+    """Return the rule of a task. Raises `ConfigError` for support="task" if it is not known what
+    the task draws.
+    """
     known = RULES.get(type(task))
     require(
         known is not None or support == "any",

@@ -1,4 +1,6 @@
-"""The moves of a search for worst sequences: the changes that are tried at a position, and the margins after them."""
+"""The moves of a search for worst sequences: the changes that are tried at a position, and the
+margins after them.
+"""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -17,11 +19,15 @@ from tasks import IGNORE
 from tasks.config import require, shown
 
 MOST_WORDS = 512
-"""The most tokens that are tried at one position. From a larger vocabulary, this many are drawn at random."""
+"""The most tokens that are tried at one position. From a larger vocabulary, this many are drawn at
+random.
+"""
 ROWS = 512
 """Sequences that the model reads at a time: few enough for the processor's cache."""
 DRAWN, DRAWS = 256, 40
-"""Number of sequences in each batch that is drawn to look for questions, and the maximum number of batches."""
+"""Number of sequences in each batch that is drawn to look for questions, and the maximum number of
+batches.
+"""
 
 Margins = Float[np.ndarray, " batch"]
 Answers = Int[np.ndarray, " batch"]
@@ -30,20 +36,26 @@ Answers = Int[np.ndarray, " batch"]
 class Search:
     """Draws the questions of a search, and makes its moves.
 
-    `fixed` are the positions that say which question a sequence asks, and those before its tokens. They never change.
+    `fixed` are the positions that say which question a sequence asks, and those before its tokens.
+    They never change.
     """
 
-    def __init__(self, model: HeadModel, rule: Rule, support: str, rng: np.random.Generator) -> None:
+    def __init__(
+        self, model: HeadModel, rule: Rule, support: str, rng: np.random.Generator
+    ) -> None:
         self.model, self.rule, self.rng = model, rule, rng
         self._legal: Any = rule.drawable if support == "task" else rule.right
 
-    def asked(self, task: Any, questions: int, length: int | None, seed: int) -> tuple[Tokens, Answers]:
+    def asked(
+        self, task: Any, questions: int, length: int | None, seed: int
+    ) -> tuple[Tokens, Answers]:
         """Return sequences of the task, cut after a query, and their answers."""
         first, begin = draw(task, seed, "eval", 0, DRAWN), self.rule.begin
         if length is None:
             length = int(np.flatnonzero((first.answers != IGNORE).any(axis=0)).max(initial=1)) + 1
         require(
-            2 <= length <= task.length, f"length is {length}, but must be from 2 to the task's length, {task.length}."
+            2 <= length <= task.length,
+            f"length is {length}, but must be from 2 to the task's length, {task.length}.",
         )
         rows, answers = [], []
         for i in range(DRAWS):
@@ -71,7 +83,13 @@ class Search:
         """Return logit(answer) minus the largest other logit after each sequence."""
         chunks = [slice(start, start + ROWS) for start in range(0, len(tokens), ROWS)]
         return np.concatenate(
-            [np.empty(0), *(margins_of(last_logits(self.model, tokens[rows]), answer[rows])[0] for rows in chunks)]
+            [
+                np.empty(0),
+                *(
+                    margins_of(last_logits(self.model, tokens[rows]), answer[rows])[0]
+                    for rows in chunks
+                ),
+            ]
         )
 
     def orders(self, tokens: Tokens) -> Int[np.ndarray, "question pos"]:
@@ -81,7 +99,9 @@ class Search:
     def lowered(
         self, tokens: Tokens, margins: Margins, answer: Answers, places: Int[np.ndarray, " batch"]
     ) -> tuple[Tokens, Margins]:
-        """Make the change at each question's place that lowers its margin most, or none if no change lowers it."""
+        """Make the change at each question's place that lowers its margin most, or none if no
+        change lowers it.
+        """
         owner, changed = self.changes(tokens, answer, places)
         after = self.margins(changed, answer[owner])
         best = smallest(owner, after)
@@ -102,8 +122,12 @@ class Search:
     def changes(
         self, tokens: Tokens, answer: Answers, places: Int[np.ndarray, " batch"]
     ) -> tuple[Int[np.ndarray, " change"], Int[np.ndarray, "change pos"]]:
-        """Return every legal change of each question at its place: the number of the question, and the tokens."""
-        each = [self._changes(row, place) for row, place in zip(tokens, places.tolist(), strict=True)]
+        """Return every legal change of each question at its place: the number of the question, and
+        the tokens.
+        """
+        each = [
+            self._changes(row, place) for row, place in zip(tokens, places.tolist(), strict=True)
+        ]
         owner = np.repeat(np.arange(len(each)), [len(changed) for changed in each])
         changed = np.concatenate(each)
         legal = self.legal(changed, answer[owner])
@@ -121,16 +145,31 @@ class Search:
         written = np.tile(row, (len(words), 1))
         written[:, place:stop] = words
         others = range(rule.begin, len(row), width)
-        every = [written, exchanged(row, place, others, width), exchanged(row, place, others, 2 * width)]
+        every = [
+            written,
+            exchanged(row, place, others, width),
+            exchanged(row, place, others, 2 * width),
+        ]
         if width == 1:
             present = words[np.isin(words, row)][:, None]
-            every.append(np.where(row == row[place], present, np.where(row == present, row[place], row)))
+            every.append(
+                np.where(row == row[place], present, np.where(row == present, row[place], row))
+            )
         if width == 1 and stop < len(row):
             first, second = np.repeat(words[:, 0], len(words)), np.tile(words[:, 0], len(words))
-            if len(first) > MOST_WORDS:  # not every pair of words: each one and the token that follows it elsewhere
-                follower = dict(zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True))  # of its first occurrence
+            if (
+                len(first) > MOST_WORDS
+            ):  # not every pair of words: each one and the token that follows it elsewhere
+                follower = dict(
+                    zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True)
+                )  # of its first occurrence
                 first, second = words[:, 0], self.rng.choice(words[:, 0], len(words))
-                second = np.array([follower.get(int(one), other) for one, other in zip(first, second, strict=True)])
+                second = np.array(
+                    [
+                        follower.get(int(one), other)
+                        for one, other in zip(first, second, strict=True)
+                    ]
+                )
             both = np.tile(row, (len(first), 1))
             both[:, place], both[:, stop] = first, second
             every.append(both)
@@ -142,7 +181,9 @@ class Search:
 def exchanged(
     row: Int[np.ndarray, " pos"], place: int, others: Iterable[int], size: int
 ) -> Int[np.ndarray, "change pos"]:
-    """Return copies of a sequence in which `size` tokens from a place on are exchanged with those at other places."""
+    """Return copies of a sequence in which `size` tokens from a place on are exchanged with those
+    at other places.
+    """
     changed = []
     for other in others:
         if abs(other - place) >= size and max(place, other) + size <= len(row):
@@ -166,7 +207,9 @@ class WithoutScale(torch.nn.Module):
 
 
 def without_scale(model: HeadModel) -> HeadModel:
-    """Return one of our own models with a final RMSNorm as it is before that divides the logits; others as they are."""
+    """Return one of our own models with a final RMSNorm as it is before that divides the logits;
+    others as they are.
+    """
     if isinstance(model, OurModel) and model.module.cfg.norm == "rms":
         copy = deepcopy(model.module)
         copy.ln_final = WithoutScale(copy.ln_final)  # type: ignore[assignment]
@@ -182,17 +225,23 @@ def smallest(owner: Int[np.ndarray, " batch"], values: Margins) -> Int[np.ndarra
 
 @torch.no_grad()
 def last_logits(model: HeadModel, tokens: Tokens) -> Float[Tensor, "batch d_vocab"]:
-    """Return the logits after the last token. Our own models skip other positions in the last layer."""
+    """Return the logits after the last token. Our own models skip other positions in the last
+    layer.
+    """
     ids = model.on_device(torch.from_numpy(tokens))
     if not isinstance(model, OurModel):
         return model.logits(ids)[:, -1]
     n, n_pos = ids.shape
     last = torch.full((n, 1), n_pos - 1, device=ids.device)
     with evaluating(model.module):
-        return model.module.unembed(model.module.residual_at(ids, torch.arange(1, n + 1).to(ids) * n_pos - 1, last))
+        return model.module.unembed(
+            model.module.residual_at(ids, torch.arange(1, n + 1).to(ids) * n_pos - 1, last)
+        )
 
 
-def margins_of(logits: Float[Tensor, "batch d_vocab"], answer: Answers) -> tuple[Margins, Int[np.ndarray, " batch"]]:
+def margins_of(
+    logits: Float[Tensor, "batch d_vocab"], answer: Answers
+) -> tuple[Margins, Int[np.ndarray, " batch"]]:
     """Return logit(answer) minus the largest other logit, and the token with that other logit."""
     right = torch.from_numpy(answer).to(logits.device)[:, None]
     others, rival = logits.scatter(1, right, -torch.inf).max(dim=1)

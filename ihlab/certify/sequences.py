@@ -1,7 +1,9 @@
-"""Sets of sequences that end in a question, as automata: a proof holds for every sequence of such a set.
+"""Sets of sequences that end in a question, as automata: a proof holds for every sequence of such a
+set.
 
-An automaton reads a sequence from its first token to the token before the query. What may follow a token depends on the
-state after it: each pair of a state and a token has a *rule*, and the rule gives the state after each next token.
+An automaton reads a sequence from its first token to the token before the query. What may follow a
+token depends on the state after it: each pair of a state and a token has a *rule*, and the rule
+gives the state after each next token.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +25,8 @@ REPEAT = "whose last token has come before, always followed by one and the same"
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """All sequences that end in `query` and have one right answer. Tokens are numbered as in `alphabet`.
+    """All sequences that end in `query` and have one right answer. Tokens are numbered as in
+    `alphabet`.
 
     - `alphabet`: the ids of the tokens that may occur;
     - `query`, `answer`: ids;
@@ -31,7 +34,8 @@ class Sequences:
     - `rule`: the rule of each state and token;
     - `follow`: the state that each rule gives after each next token, or `FORBIDDEN`;
     - `asks`: for each state, whether the sequence may end here with the query;
-    - `sentence`: which sequences these are, in words that follow "every sequence of 3 tokens over 16 ids".
+    - `sentence`: which sequences these are, in words that follow "every sequence of 3 tokens over
+      16 ids".
 
     Raises `ConfigError` for arrays that do not fit each other.
     """
@@ -50,13 +54,16 @@ class Sequences:
             given = np.asarray(getattr(self, name))
             kind = "b" if name == "asks" else "iu"
             require(
-                given.dtype.kind in kind, f"Sequences.{name} is {shown(given)}, but must be an array of {_KINDS[kind]}."
+                given.dtype.kind in kind,
+                f"Sequences.{name} is {shown(given)}, but must be an array of {_KINDS[kind]}.",
             )
             own = given.astype(bool if name == "asks" else np.int64)
             own.flags.writeable = False  # compiled code reads it without looking at its bounds
             object.__setattr__(self, name, own)
         dimensions = (self.alphabet.ndim, self.rule.ndim, self.follow.ndim)
-        require(dimensions == (1, 2, 2), "Sequences.alphabet must have one axis, rule and follow two.")
+        require(
+            dimensions == (1, 2, 2), "Sequences.alphabet must have one axis, rule and follow two."
+        )
         ids, states, rules = self.alphabet, len(self.rule), len(self.follow)
         require(
             len(ids) > 0 and bool((np.diff(ids) > 0).all()) and int(ids[0]) >= 0,
@@ -65,21 +72,41 @@ class Sequences:
         for name in ("query", "answer"):
             token = getattr(self, name)
             require_integer(f"Sequences.{name}", token, 0)
-            require(token in ids, f"Sequences.{name} is {token}, which is not in the alphabet {shown(ids.tolist())}.")
-        shapes = {"first": (len(ids),), "rule": (states, len(ids)), "follow": (rules, len(ids)), "asks": (states,)}
-        limits = {"first": (FORBIDDEN, states), "rule": (0, rules), "follow": (FORBIDDEN, states), "asks": (0, 2)}
+            require(
+                token in ids,
+                f"Sequences.{name} is {token}, which is not in the alphabet {shown(ids.tolist())}.",
+            )
+        shapes = {
+            "first": (len(ids),),
+            "rule": (states, len(ids)),
+            "follow": (rules, len(ids)),
+            "asks": (states,),
+        }
+        limits = {
+            "first": (FORBIDDEN, states),
+            "rule": (0, rules),
+            "follow": (FORBIDDEN, states),
+            "asks": (0, 2),
+        }
         for name, shape in shapes.items():
             array, (low, stop) = getattr(self, name), limits[name]
-            require(array.shape == shape, f"Sequences.{name} has the shape {array.shape}, but must have {shape}.")
+            require(
+                array.shape == shape,
+                f"Sequences.{name} has the shape {array.shape}, but must have {shape}.",
+            )
             inside = bool(((array >= low) & (array < stop)).all())
             require(inside, f"Sequences.{name} has numbers that are not from {low} to {stop - 1}.")
 
     def ways(self, longest: int) -> list[np.ndarray]:
-        """Return the exact number of ways to end 1, 2, .., longest - 1 tokens after a token, each [state, token].
+        """Return the exact number of ways to end 1, 2, .., longest - 1 tokens after a token, each
+        [state, token].
 
         The last row belongs to `FORBIDDEN`, and is 0.
         """
-        query, tokens = int(np.searchsorted(self.alphabet, self.query)), np.arange(len(self.alphabet))
+        query, tokens = (
+            int(np.searchsorted(self.alphabet, self.query)),
+            np.arange(len(self.alphabet)),
+        )
         nothing = np.zeros((1, len(tokens)), object)
         ends = self.asks[:, None] & (self.follow[self.rule][:, :, query] >= 0)
         ways = [np.vstack([ends.astype(int), nothing])]
@@ -93,7 +120,9 @@ class Sequences:
         tokens = np.arange(len(self.alphabet))
         return [0, 0, *(int(ways[self.first, tokens].sum()) for ways in self.ways(longest))]
 
-    def drawn(self, length: int, size: int, rng: np.random.Generator) -> Int[np.ndarray, "size pos"]:
+    def drawn(
+        self, length: int, size: int, rng: np.random.Generator
+    ) -> Int[np.ndarray, "size pos"]:
         """Draw sequences of a length, as ids. Each sequence of the set is equally likely."""
         tokens = np.arange(len(self.alphabet))
         rows, states = np.full((size, length), self.query), np.tile(self.first, (size, 1))
@@ -108,9 +137,14 @@ class Sequences:
 
     @property
     def shape(self) -> tuple[bytes, ...]:
-        """What the counts depend on: equal for sets that differ only in the numbers of their tokens."""
+        """What the counts depend on: equal for sets that differ only in the numbers of their
+        tokens.
+        """
         columns = np.vstack([self.first, self.rule, self.follow, self.alphabet == self.query]).T
-        return (self.asks.tobytes(), *sorted(np.ascontiguousarray(column).tobytes() for column in columns))
+        return (
+            self.asks.tobytes(),
+            *sorted(np.ascontiguousarray(column).tobytes() for column in columns),
+        )
 
     def holds(self, tokens: Any) -> bool:
         """Return whether a sequence of ids [pos] is in the set."""
@@ -126,30 +160,47 @@ class Sequences:
         return asks and state != FORBIDDEN
 
 
-def induction(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
-    """Return the sequences in which the query has occurred before, and only the answer has ever followed it.
+def induction(
+    alphabet: Iterable[int], query: int, answer: int, bos: int | None = None
+) -> Sequences:
+    """Return the sequences in which the query has occurred before, and only the answer has ever
+    followed it.
 
-    All other tokens are arbitrary. So the set has all sequences of `InductionTask` that end in this repeat, and more.
-    The answer may be the query itself.
+    All other tokens are arbitrary. So the set has all sequences of `InductionTask` that end in this
+    repeat, and more. The answer may be the query itself.
     """
     tokens = np.array(sorted(alphabet))
     q, y = np.searchsorted(tokens, [query, answer])
-    new, old, after_query = 0, 1, 2  # rules: the query has not occurred; it has; its follower comes next
-    follow = np.stack([np.zeros(len(tokens), int), np.ones(len(tokens), int), np.full(len(tokens), FORBIDDEN)])
+    new, old, after_query = (
+        0,
+        1,
+        2,
+    )  # rules: the query has not occurred; it has; its follower comes next
+    follow = np.stack(
+        [np.zeros(len(tokens), int), np.ones(len(tokens), int), np.full(len(tokens), FORBIDDEN)]
+    )
     follow[new, q], follow[after_query, y] = 1, 1
     rule = np.repeat([[new], [old]], len(tokens), axis=1)
     rule[:, q] = after_query
     first = (tokens == query).astype(int)
-    asks, sentence = np.array([False, True]), f"{REPEAT} other token" if query != answer else f"{REPEAT} token"
+    asks, sentence = (
+        np.array([False, True]),
+        f"{REPEAT} other token" if query != answer else f"{REPEAT} token",
+    )
     return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
 
 
-def alternation(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
+def alternation(
+    alphabet: Iterable[int], query: int, answer: int, bos: int | None = None
+) -> Sequences:
     """Return the sequences of period 2: the query and the answer in turn."""
     tokens = np.array(sorted(alphabet))
     q, y = np.searchsorted(tokens, [query, answer])
     follow = np.full((3, len(tokens)), FORBIDDEN)
-    follow[0, y], follow[1, q] = 1, 1  # after the query, after the answer; rule 2: after any other token
+    follow[0, y], follow[1, q] = (
+        1,
+        1,
+    )  # after the query, after the answer; rule 2: after any other token
     rule = np.full((2, len(tokens)), 2)
     rule[:, q], rule[:, y] = 0, 1
     first = np.where(tokens == query, 0, np.where(tokens == answer, 0, FORBIDDEN))
@@ -158,11 +209,13 @@ def alternation(alphabet: Iterable[int], query: int, answer: int, bos: int | Non
 
 
 def recall(task: MQARTask, query: int, answer: int) -> Sequences:
-    """Return the sequences of an `MQARTask` with value_gap 1 in which this key was stored with this value.
+    """Return the sequences of an `MQARTask` with value_gap 1 in which this key was stored with this
+    value.
 
-    The pairs come first, then slots for queries at every second position. Keys may be stored twice, unlike in the task;
-    only the query's key always has the same value. State 2 n + s: n + 1 tokens of the pairs are read, and s is 1 once
-    the query's key is stored. In the last two states, the pairs are read, and a filler or a query slot comes next.
+    The pairs come first, then slots for queries at every second position. Keys may be stored twice,
+    unlike in the task; only the query's key always has the same value. State 2 n + s: n + 1 tokens
+    of the pairs are read, and s is 1 once the query's key is stored. In the last two states, the
+    pairs are read, and a filler or a query slot comes next.
     """
     n_tokens, n_front = task.vocab_size, 2 * task.pairs
     tokens = np.arange(n_tokens)
@@ -176,13 +229,16 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
         if read == n_front - 1:  # the last value is read: slots begin, if the key is stored
             rules[state] = np.where(filler | is_key, slot, FORBIDDEN) if stored else FORBIDDEN
         elif read % 2:
-            rules[state] = np.where(is_key, 2 * (read + 1) + np.where(tokens == query, 1, stored), FORBIDDEN)
+            rules[state] = np.where(
+                is_key, 2 * (read + 1) + np.where(tokens == query, 1, stored), FORBIDDEN
+            )
         else:
             rules[state] = np.where(is_value, 2 * (read + 1) + stored, FORBIDDEN)
     rules[slot] = np.where(filler, slot + 1, FORBIDDEN)
     rules[slot + 1] = np.where(filler | is_key, slot, FORBIDDEN)
     rule = np.repeat(np.arange(n_states)[:, None], n_tokens, axis=1)
-    # The query's key is stored with the answer only: it has its own rule for each number of tokens read.
+    # The query's key is stored with the answer only: it has its own rule for each number of tokens
+    # read.
     key_rules = np.full((n_front, n_tokens), FORBIDDEN)
     for read in range(0, n_front, 2):
         key_rules[read, answer] = 2 * (read + 1) + 1
@@ -199,7 +255,9 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
         f"that begin with {task.pairs} pairs of a key and a value, go on with {filled}, and end in a key that was "
         "paired with one value only"
     )
-    return Sequences(tokens, query, answer, first, rule, np.concatenate([rules, key_rules]), asks, sentence)
+    return Sequences(
+        tokens, query, answer, first, rule, np.concatenate([rules, key_rules]), asks, sentence
+    )
 
 
 def _begun(sequences: Sequences, bos: int | None) -> Sequences:
@@ -216,7 +274,8 @@ def _begun(sequences: Sequences, bos: int | None) -> Sequences:
 
 
 def sequences_of(task: Any) -> tuple[list[tuple[int, int]], Callable[[int, int], Sequences]]:
-    """Return the questions (query, answer) of a task, and the function from a question to its sequences.
+    """Return the questions (query, answer) of a task, and the function from a question to its
+    sequences.
 
     Raises `ConfigError` for a task without such an automaton.
     """
@@ -226,20 +285,29 @@ def sequences_of(task: Any) -> tuple[list[tuple[int, int]], Callable[[int, int],
             f"MQARTask has value_gap={task.value_gap} and bos={task.bos}, but proofs need value_gap=1 and bos=False.",
         )
         half = task.vocab_size // 2
-        questions = [(key, value) for key in range(1, half) for value in range(half, task.vocab_size)]
+        questions = [
+            (key, value) for key in range(1, half) for value in range(half, task.vocab_size)
+        ]
         return questions, lambda query, answer: recall(task, query, answer)
     require(
         isinstance(task, InductionTask),
         f"The task is {shown(getattr(task, 'kind', type(task).__name__))}, but proofs know induction and mqar: give "
         "questions=[...] with your own automata (ihlab.certify.Sequences).",
     )
-    require(task.period in (None, 2), f"InductionTask.period is {task.period}, but proofs know period 2 or none.")
+    require(
+        task.period in (None, 2),
+        f"InductionTask.period is {task.period}, but proofs know period 2 or none.",
+    )
     bos = task.vocab_size - 1 if task.bos else None
     alphabet = range(task.min_token, task.vocab_size - task.bos)
     kind = induction if task.period is None else alternation
     immediate = task.score_immediate and task.period is None
-    questions = [(query, answer) for query in alphabet for answer in alphabet if query != answer or immediate]
+    questions = [
+        (query, answer) for query in alphabet for answer in alphabet if query != answer or immediate
+    ]
     if not immediate:
         return questions, lambda query, answer: kind(alphabet, query, answer, bos)
     sentence = f"{REPEAT} token"
-    return questions, lambda query, answer: replace(kind(alphabet, query, answer, bos), sentence=sentence)
+    return questions, lambda query, answer: replace(
+        kind(alphabet, query, answer, bos), sentence=sentence
+    )

@@ -21,7 +21,9 @@ from ihlab.training.train import train
 from tasks.config import require, shown
 
 QUESTIONS, DRAWN = 48, 5
-"""Questions of each length that an attack searches, or that random lessons ask; sequences drawn for each of these."""
+"""Questions of each length that an attack searches, or that random lessons ask; sequences drawn for
+each of these.
+"""
 
 
 def train_until_proved(
@@ -36,26 +38,30 @@ def train_until_proved(
     report: Report | None = None,
     callback: Callback | None = None,
 ) -> Run:
-    """Train a run until its model is proved right on every sequence of the task's set, or its steps are over.
+    """Train a run until its model is proved right on every sequence of the task's set, or its steps
+    are over.
 
-    From step `start` on, two thirds of each batch are questions in the sequences that the model answers worst. They are
-    found anew every `every` steps, or at the next evaluation. The metrics of the run have the column `proved_length`:
-    every sequence up to this length is answered rightly. Training ends once it is the largest of the `lengths`.
+    From step `start` on, two thirds of each batch are questions in the sequences that the model
+    answers worst. They are found anew every `every` steps, or at the next evaluation. The metrics
+    of the run have the column `proved_length`: every sequence up to this length is answered
+    rightly. Training ends once it is the largest of the `lengths`.
 
-    - `config`: the run, for instance with a learning rate that falls (`schedule`). Or a `TaughtConfig`, which has the
-      lengths and the other options of the lessons itself;
-    - `lengths`: numbers of tokens of the sequences, by default the task's length. A model whose n_ctx is larger than
-      the task's length can be taught longer ones;
-    - `rows`: "proof": a certificate gives the sequences (`certify`). "attack": a search finds them (`attack`), for
-      models that a proof does not cover. The metrics then have `attacked_accuracy` instead. Training ends once the
-      search finds no wrong answer, which proves nothing. "random": sequences are drawn from the set of the proof, and
-      training takes all its steps;
+    - `config`: the run, for instance with a learning rate that falls (`schedule`). Or a
+      `TaughtConfig`, which has the lengths and the other options of the lessons itself;
+    - `lengths`: numbers of tokens of the sequences, by default the task's length. A model whose
+      n_ctx is larger than the task's length can be taught longer ones;
+    - `rows`: "proof": a certificate gives the sequences (`certify`). "attack": a search finds them
+      (`attack`), for models that a proof does not cover. The metrics then have `attacked_accuracy`
+      instead. Training ends once the search finds no wrong answer, which proves nothing. "random":
+      sequences are drawn from the set of the proof, and training takes all its steps;
     - `root`, `device`, `report`, `callback`: as in `train`.
 
-    A finished run is returned unchanged. An interrupted one is resumed, on the CPU bit for bit. Raises `ConfigError` as
-    `train`, `certify` and `attack` do.
+    A finished run is returned unchanged. An interrupted one is resumed, on the CPU bit for bit.
+    Raises `ConfigError` as `train`, `certify` and `attack` do.
     """
-    require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
+    require(
+        isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig."
+    )
     if not isinstance(config, TaughtConfig):
         wanted = tuple(lengths or [config.task.length])
         config = taught(config, Lessons(lengths=wanted, rows=rows, start=start, every=every))  # type: ignore[arg-type]
@@ -78,7 +84,9 @@ def _from_attack(config: TaughtConfig, model: Transformer, step: int) -> Found:
     """Return the worst sequences of a search, and the fraction of them that are answered rightly."""
     lessons, accuracies = [], []
     for length in config.lessons.lengths:
-        found = attack(model, config.task, questions=QUESTIONS, length=length, restarts=1, seed=step)
+        found = attack(
+            model, config.task, questions=QUESTIONS, length=length, restarts=1, seed=step
+        )
         lessons += _lessons(found.table)
         accuracies.append(found.accuracy)
     return lessons, {"attacked_accuracy": float(np.mean(accuracies))}
@@ -99,4 +107,6 @@ def _from_set(config: TaughtConfig, model: Transformer, step: int) -> Found:
 
 
 def _lessons(table: Any) -> list[list[int]]:
-    return [[*tokens, answer] for tokens, answer in zip(table["worst"], table["answer"], strict=True)]
+    return [
+        [*tokens, answer] for tokens, answer in zip(table["worst"], table["answer"], strict=True)
+    ]

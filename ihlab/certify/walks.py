@@ -1,17 +1,19 @@
-"""Find the lightest walks through the graph of tokens, by dynamic programming backwards from the query, compiled.
+"""Find the lightest walks through the graph of tokens, by dynamic programming backwards from the
+query, compiled.
 
 A sequence x_0 .. x_t is a walk. Its token b at position t - back, after a token a, weighs
 
     mass[back, b, a] * (gain[b, a] - level),        gain = read_answer - read_rival.
 
-If the lightest walk of a set weighs 0 or more, then in every sequence of the set the attention-weighted mean of the
-gains is at least the level. Every number is a bound: a mass is an interval, a gain is known from below, and each
-operation on the way to a weight is rounded down. So "weighs 0 or more" is a proof, whatever proposed the level. Levels
-are proposed by Dinkelbach's method (1967): the level becomes the mean of the lightest walk, until it no longer falls.
+If the lightest walk of a set weighs 0 or more, then in every sequence of the set the
+attention-weighted mean of the gains is at least the level. Every number is a bound: a mass is an
+interval, a gain is known from below, and each operation on the way to a weight is rounded down. So
+"weighs 0 or more" is a proof, whatever proposed the level. Levels are proposed by Dinkelbach's
+method (1967): the level becomes the mean of the lightest walk, until it no longer falls.
 
-Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1] and gain [place, V, V + 1], with one back or
-place for all positions, or one for each; read [output, place, V, V + 1]; value [state, V]: the weight of all positions
-after a token, with the state there.
+Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1] and gain [place, V, V +
+1], with one back or place for all positions, or one for each; read [output, place, V, V + 1]; value
+[state, V]: the weight of all positions after a token, with the state there.
 """
 
 from typing import NamedTuple
@@ -66,12 +68,16 @@ def _fill(weight: Array, mass: Interval, gain: Array, level: float, back: int) -
     here = gain[back % len(gain)]
     for token in range(weight.shape[0]):
         for before in range(weight.shape[1]):
-            weight[token, before] = _weight(low[token, before], high[token, before], here[token, before], level)
+            weight[token, before] = _weight(
+                low[token, before], high[token, before], here[token, before], level
+            )
 
 
 @compiled
 def _step(weight: Array, automaton: Automaton, value: Array, lightest: Array) -> None:
-    """Move `value` one position back, past a token of weight [V, V + 1]. `lightest` [rule, V] is overwritten."""
+    """Move `value` one position back, past a token of weight [V, V + 1]. `lightest` [rule, V] is
+    overwritten.
+    """
     n_states, n_tokens = automaton.rule.shape
     lightest[:] = np.inf
     for number in range(len(lightest)):
@@ -82,24 +88,37 @@ def _step(weight: Array, automaton: Automaton, value: Array, lightest: Array) ->
                 for before in range(n_tokens):
                     total = weight[token, before] + rest
                     # Unlike min(), which must pass on NaN, this compiles to vector instructions.
-                    lightest[number, before] = total if total < lightest[number, before] else lightest[number, before]
+                    lightest[number, before] = (
+                        total if total < lightest[number, before] else lightest[number, before]
+                    )
     for state in range(n_states):
         for before in range(n_tokens):
-            # The smallest of rounded sums is the rounded smallest sum, so one step down is enough for all.
+            # The smallest of rounded sums is the rounded smallest sum, so one step down is enough
+            # for all.
             total = lightest[automaton.rule[state, before], before]
             value[state, before] = below(total) if total < np.inf else np.inf
 
 
 @compiled
-def _rest(mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
-    """Return the lightest sum of the weights after a token `back` positions before the query [back, state, token]."""
+def _rest(
+    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, longest: int
+) -> Array:
+    """Return the lightest sum of the weights after a token `back` positions before the query [back,
+    state, token].
+    """
     n_states, n_tokens = automaton.rule.shape
     rest = np.full((longest, n_states, n_tokens), np.inf)
-    weight, lightest = np.empty((n_tokens, n_tokens + 1)), np.empty((len(automaton.follow), n_tokens))
+    weight, lightest = (
+        np.empty((n_tokens, n_tokens + 1)),
+        np.empty((len(automaton.follow), n_tokens)),
+    )
     same_everywhere = len(mass.low) == 1 and len(gain) == 1
     for state in range(n_states):
         for before in range(n_tokens):
-            if automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0:
+            if (
+                automaton.asks[state]
+                and automaton.follow[automaton.rule[state, before], query] >= 0
+            ):
                 low, high = mass.low[0, query, before], mass.high[0, query, before]
                 rest[1, state, before] = _weight(low, high, gain[0, query, before], level)
     for back in range(1, longest - 1):
@@ -111,8 +130,13 @@ def _rest(mass: Interval, gain: Array, level: float, automaton: Automaton, query
 
 
 @compiled
-def _token_weight(mass: Interval, gain: Array, level: float, back: int, token: int, before: int) -> float:
-    low, high = mass.low[back % len(mass.low), token, before], mass.high[back % len(mass.low), token, before]
+def _token_weight(
+    mass: Interval, gain: Array, level: float, back: int, token: int, before: int
+) -> float:
+    low, high = (
+        mass.low[back % len(mass.low), token, before],
+        mass.high[back % len(mass.low), token, before],
+    )
     return _weight(low, high, gain[back % len(gain), token, before], level)
 
 
@@ -120,13 +144,17 @@ def _token_weight(mass: Interval, gain: Array, level: float, back: int, token: i
 def _lightest_first(
     mass: Interval, gain: Array, level: float, automaton: Automaton, rest: Array, back: int
 ) -> tuple[float, int]:
-    """Return the weight of the lightest walk from a first token `back` positions before the query, and this token."""
+    """Return the weight of the lightest walk from a first token `back` positions before the query,
+    and this token.
+    """
     smallest, first = np.inf, 0
     for token in range(len(automaton.first)):
         state = automaton.first[token]
         if state >= 0 and rest[back, state, token] < np.inf:
             none = len(automaton.first)
-            total = below(_token_weight(mass, gain, level, back, token, none) + rest[back, state, token])
+            total = below(
+                _token_weight(mass, gain, level, back, token, none) + rest[back, state, token]
+            )
             if total < smallest:
                 smallest, first = total, token
     return smallest, first
@@ -134,9 +162,17 @@ def _lightest_first(
 
 @compiled
 def _walk(
-    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, rest: Array, length: int
+    mass: Interval,
+    gain: Array,
+    level: float,
+    automaton: Automaton,
+    query: int,
+    rest: Array,
+    length: int,
 ) -> tuple[float, Array]:
-    """Return the weight and the tokens of the lightest walk of a length, first to last; no tokens if there is none."""
+    """Return the weight and the tokens of the lightest walk of a length, first to last; no tokens
+    if there is none.
+    """
     walk = np.full(length, query)
     lightest, walk[0] = _lightest_first(mass, gain, level, automaton, rest, length - 1)
     if lightest == np.inf:
@@ -147,7 +183,9 @@ def _walk(
         allowed, smallest = automaton.follow[automaton.rule[state, before]], np.inf
         for token in range(len(allowed)):
             if allowed[token] >= 0 and rest[back, allowed[token], token] < np.inf:
-                total = rest[back, allowed[token], token] + _token_weight(mass, gain, level, back, token, before)
+                total = rest[back, allowed[token], token] + _token_weight(
+                    mass, gain, level, back, token, before
+                )
                 if total < smallest:
                     smallest, walk[number] = total, token
         state = allowed[walk[number]]
@@ -158,20 +196,27 @@ def _walk(
 def lightest_walk(
     mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, length: int
 ) -> tuple[float, Array]:
-    """Return the weight and the tokens of the lightest walk of a length; inf and no tokens if there is none."""
+    """Return the weight and the tokens of the lightest walk of a length; inf and no tokens if there
+    is none.
+    """
     rest = _rest(mass, gain, level, automaton, query, length)
     return _walk(mass, gain, level, automaton, query, rest, length)
 
 
 @compiled
 def mean_above(mass: Interval, low: Array, high: Array, walk: Array) -> float:
-    """Return an upper bound of the mean of gains, which are between low and high [place, V, V + 1], over a walk."""
+    """Return an upper bound of the mean of gains, which are between low and high [place, V, V + 1],
+    over a walk.
+    """
     weighted, least, most = 0.0, 0.0, 0.0
     for number in range(len(walk)):
         back, token = len(walk) - 1 - number, walk[number]
         before = walk[number - 1] if number else mass.low.shape[2] - 1
         gain = above(high[back % len(high), token, before] - low[back % len(low), token, before])
-        small, large = mass.low[back % len(mass.low), token, before], mass.high[back % len(mass.low), token, before]
+        small, large = (
+            mass.low[back % len(mass.low), token, before],
+            mass.high[back % len(mass.low), token, before],
+        )
         weighted = above(weighted + above((large if gain > 0 else small) * gain))
         least, most = below(least + small), above(most + large)
     total = least if weighted > 0 else most
@@ -179,13 +224,19 @@ def mean_above(mass: Interval, low: Array, high: Array, walk: Array) -> float:
 
 
 @compiled
-def margin_above(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> float:
-    """Return an upper bound of the margin of a walk: mass [head, ..], read [head, output, ..], direct [output]."""
+def margin_above(
+    mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array
+) -> float:
+    """Return an upper bound of the margin of a walk: mass [head, ..], read [head, output, ..],
+    direct [output].
+    """
     return nearest_rival(mass, read, direct, answer, walk)[0]
 
 
 @compiled
-def nearest_rival(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> tuple[float, int]:
+def nearest_rival(
+    mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array
+) -> tuple[float, int]:
     """Return `margin_above`, and the rival of this margin."""
     smallest, nearest = np.inf, 0
     for rival in range(len(direct.low)):
@@ -193,7 +244,10 @@ def nearest_rival(mass: Interval, read: Interval, direct: Interval, answer: int,
             margin = above(direct.high[answer] - direct.low[rival])
             for head in range(len(mass.low)):
                 of_head = Interval(mass.low[head], mass.high[head])
-                margin = above(margin + mean_above(of_head, read.low[head, rival], read.high[head, answer], walk))
+                margin = above(
+                    margin
+                    + mean_above(of_head, read.low[head, rival], read.high[head, answer], walk)
+                )
             if margin < smallest:
                 smallest, nearest = margin, rival
     return smallest, nearest
@@ -203,10 +257,11 @@ def nearest_rival(mass: Interval, read: Interval, direct: Interval, answer: int,
 def least_mean(
     mass: Interval, gain: Array, automaton: Automaton, query: int, length: int, start: float = 0.0
 ) -> tuple[float, Array]:
-    """Return a lower bound of the mean of gains over all walks of a length, and a walk whose mean is near it.
+    """Return a lower bound of the mean of gains over all walks of a length, and a walk whose mean
+    is near it.
 
-    The bound is the first level at which the lightest walk weighs 0 or more, or the least gain. `start` is a first
-    guess. Return inf and no tokens without a walk.
+    The bound is the first level at which the lightest walk weighs 0 or more, or the least gain.
+    `start` is a first guess. Return inf and no tokens without a walk.
     """
     _, walk = lightest_walk(mass, gain, start, automaton, query, length)
     if not len(walk):
@@ -229,13 +284,21 @@ def least_mean(
 
 @compiled
 def signs(
-    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, lengths: Array
+    mass: Interval,
+    read: Interval,
+    direct: Interval,
+    answer: int,
+    automaton: Automaton,
+    query: int,
+    lengths: Array,
 ) -> tuple[Array, Array]:
-    """Return, for each length, the sign of the smallest margin with one head, and a walk; its unused places are -1.
+    """Return, for each length, the sign of the smallest margin with one head, and a walk; its
+    unused places are -1.
 
-    1: the margin of every walk is above 0. -1: that of the returned walk is 0 or less. 0: neither is known, and the
-    walk is a candidate. 2: there is no walk. All rivals are first tested in one pass, by the least gain of any rival at
-    each pair. That is a bound for each of them. Where the test fails, each half of them is tested, and so on.
+    1: the margin of every walk is above 0. -1: that of the returned walk is 0 or less. 0: neither
+    is known, and the walk is a candidate. 2: there is no walk. All rivals are first tested in one
+    pass, by the least gain of any rival at each pair. That is a bound for each of them. Where the
+    test fails, each half of them is tested, and so on.
     """
     longest, of_head = lengths[-1], Interval(mass.low[0], mass.high[0])
     found = np.ones(len(lengths), np.int64)
@@ -272,12 +335,20 @@ def signs(
 
 @compiled
 def smallest_margin(
-    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, length: int
+    mass: Interval,
+    read: Interval,
+    direct: Interval,
+    answer: int,
+    automaton: Automaton,
+    query: int,
+    length: int,
 ) -> tuple[float, float, Array]:
-    """Return a lower bound of the margins of all walks of a length, the smallest known margin from above, and its walk.
+    """Return a lower bound of the margins of all walks of a length, the smallest known margin from
+    above, and its walk.
 
-    With one head. Return inf without a walk. The first walk's nearest rival is tested alone, then the others in
-    groups. A group passes if no walk is below the smallest known margin. A group that fails is split in halves.
+    With one head. Return inf without a walk. The first walk's nearest rival is tested alone, then
+    the others in groups. A group passes if no walk is below the smallest known margin. A group that
+    fails is split in halves.
     """
     of_head = Interval(mass.low[0], mass.high[0])
     gain = least_gains(read, direct, answer, 0, len(direct.low))
@@ -312,9 +383,17 @@ def smallest_margin(
 
 @compiled
 def bounds_of_rivals(
-    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, length: int
+    mass: Interval,
+    read: Interval,
+    direct: Interval,
+    answer: int,
+    automaton: Automaton,
+    query: int,
+    length: int,
 ) -> tuple[Array, Array]:
-    """Return a lower bound of the margin against each rival, and each head's worst walk for the smallest one."""
+    """Return a lower bound of the margin against each rival, and each head's worst walk for the
+    smallest one.
+    """
     n_heads, n_outputs = len(mass.low), len(direct.low)
     bounds, smallest = np.full(n_outputs, np.inf), np.inf
     walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
@@ -327,7 +406,9 @@ def bounds_of_rivals(
             gain = np.empty_like(low)
             for i in range(gain.size):
                 gain.flat[i] = below(low.flat[i] - high.flat[i])
-            level, walk = least_mean(Interval(mass.low[head], mass.high[head]), gain, automaton, query, length)
+            level, walk = least_mean(
+                Interval(mass.low[head], mass.high[head]), gain, automaton, query, length
+            )
             if not len(walk):
                 return bounds, walks
             total = below(total + level)
@@ -343,12 +424,17 @@ def bounds_of_rivals(
 def extremes(
     mass: Interval, read: Interval, direct: Interval, automaton: Automaton, query: int, length: int
 ) -> tuple[Array, Array]:
-    """Return bounds, from below and from above, of direct plus the sum of the heads' means, for each output."""
+    """Return bounds, from below and from above, of direct plus the sum of the heads' means, for
+    each output.
+    """
     low, high = direct.low.copy(), direct.high.copy()
     for output in range(len(low)):
         for head in range(len(mass.low)):
             of_head = Interval(mass.low[head], mass.high[head])
-            low[output] = below(low[output] + least_mean(of_head, read.low[head, output], automaton, query, length)[0])
+            low[output] = below(
+                low[output]
+                + least_mean(of_head, read.low[head, output], automaton, query, length)[0]
+            )
             level, _ = least_mean(of_head, -read.high[head, output], automaton, query, length)
             high[output] = above(high[output] - level)
     return low, high
@@ -360,7 +446,14 @@ def values_on(mass: Interval, read: Interval, direct: Interval, walk: Array) -> 
     low, high = direct.low.copy(), direct.high.copy()
     for output in range(len(low)):
         for head in range(len(mass.low)):
-            of_head, zero = Interval(mass.low[head], mass.high[head]), np.zeros_like(read.low[head, output])
-            high[output] = above(high[output] + mean_above(of_head, zero, read.high[head, output], walk))
-            low[output] = below(low[output] - mean_above(of_head, read.low[head, output], zero, walk))
+            of_head, zero = (
+                Interval(mass.low[head], mass.high[head]),
+                np.zeros_like(read.low[head, output]),
+            )
+            high[output] = above(
+                high[output] + mean_above(of_head, zero, read.high[head, output], walk)
+            )
+            low[output] = below(
+                low[output] - mean_above(of_head, read.low[head, output], zero, walk)
+            )
     return low, high

@@ -50,7 +50,21 @@ OF_TASKS = {"train": trainer, "sample": sampler}
 
 COMMANDS: dict[str, Callable[..., None]] = {
     command.__name__: command
-    for command in (train, sweep, sample, runs, heads, attribute, bench, shift, certify, attack, view, suite, reproduce)
+    for command in (
+        train,
+        sweep,
+        sample,
+        runs,
+        heads,
+        attribute,
+        bench,
+        shift,
+        certify,
+        attack,
+        view,
+        suite,
+        reproduce,
+    )
 }
 
 
@@ -77,13 +91,21 @@ def main(args: Sequence[str] | None = None) -> None:
     except ConfigError as error:
         _end(str(error), 2)
     except BrokenPipeError:  # the reader of the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the final flush fails too
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise the final flush fails too
         raise SystemExit(SYSTEM_ERROR) from None
     except OSError as error:
         _end(_with_its_file(error), SYSTEM_ERROR)
     except UnicodeEncodeError as error:
-        _end(f"{shown(error.object)} cannot be a name here, where names are {error.encoding}.", SYSTEM_ERROR)
-    except (MemoryError, RuntimeError) as error:  # ihlab's own: a run that diverged, a sweep with failures
+        _end(
+            f"{shown(error.object)} cannot be a name here, where names are {error.encoding}.",
+            SYSTEM_ERROR,
+        )
+    except (
+        MemoryError,
+        RuntimeError,
+    ) as error:  # ihlab's own: a run that diverged, a sweep with failures
         if type(error).__module__.partition(".")[0] == "ihlab":
             _end(str(error), 1)
         if not _is_out_of_memory(error) and not _memory_is_short():
@@ -94,7 +116,9 @@ def main(args: Sequence[str] | None = None) -> None:
     except BaseException as error:
         if library := _failed_to_load(error):
             _end(_not_loaded(library, error), SYSTEM_ERROR)
-        if isinstance(error, SystemExit) or (type(error).__name__ != "PanicException" and not _memory_is_short()):
+        if isinstance(error, SystemExit) or (
+            type(error).__name__ != "PanicException" and not _memory_is_short()
+        ):
             raise  # a PanicException comes from a Rust library, which has no other error for too little memory
         spare.close()  # the exit handlers of libraries need memory, too
         reason = " ".join(str(error).split())
@@ -176,7 +200,9 @@ def _not_loaded(library: str, error: BaseException) -> str:
 
 def _failed_to_load(error: BaseException) -> str | None:
     """Return the library whose import raised an error, such as over an environment variable that it refuses."""
-    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
+    frames = (
+        frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>"
+    )
     *_, innermost = ("ihlab", *(frame.f_globals["__name__"].partition(".")[0] for frame in frames))
     known = isinstance(error, Exception) and innermost not in ("ihlab", "tasks", "__main__")
     return innermost if known and not _memory_is_short() else None

@@ -66,14 +66,19 @@ def attack(
     )  # fmt: skip
     terminal, name, worst = console(), f"{opened.folder.name}, step {step}", result.table.iloc[0]
     terminal.print(f"{text(name)}: {result.verdict}\n", soft_wrap=True)
-    terminal.print(result.table[COLUMNS].head(LISTED).to_string(index=False, float_format="{:.2f}".format), "")
+    terminal.print(
+        result.table[COLUMNS].head(LISTED).to_string(index=False, float_format="{:.2f}".format), ""
+    )
     terminal.print(_in_lines(asked, worst), soft_wrap=True)
     if csv is not None:
         write_table(result.table, csv)
     if out is not None:
         from ihlab.plots.worst import worst_sequences
 
-        write_picture(worst_sequences(result.table, result.attention, name, getattr(asked, "words", None)), out)
+        write_picture(
+            worst_sequences(result.table, result.attention, name, getattr(asked, "words", None)),
+            out,
+        )
     if result.table["wrong"].any():
         raise SystemExit(1)
 
@@ -87,6 +92,10 @@ def _in_lines(task: Task, worst: "pd.Series") -> str:
     for role, place in zip("KA", copied, strict=False):
         roles[place] = role
     named = (
-        "Q is the query, A the answer and K the token that the answer follows." if len(copied) else "Q is the query."
+        "Q is the query, A the answer and K the token that the answer follows."
+        if len(copied)
+        else "Q is the query."
     )
-    return in_lines(task, Batch(inputs=tokens, targets=targets), 0, f"{named}\n{worst['how']}", roles)
+    return in_lines(
+        task, Batch(inputs=tokens, targets=targets), 0, f"{named}\n{worst['how']}", roles
+    )

@@ -8,8 +8,25 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ihlab.cli.heads import LISTED
-from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
-from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, write_interactive, write_picture, write_table
+from ihlab.cli.inspect import (
+    Corpus,
+    OptionalRunName,
+    Root,
+    Step,
+    TaskName,
+    found_run,
+    model_name,
+    number_column,
+)
+from ihlab.cli.paths import (
+    PAGES,
+    PICTURES,
+    TABLES,
+    check_output,
+    write_interactive,
+    write_picture,
+    write_table,
+)
 from ihlab.cli.terminal import console, text
 from ihlab.storage.model_folder import causal_lm, of_model
 from tasks.config import require
@@ -20,7 +37,13 @@ if TYPE_CHECKING:
 SHOWN = ("attribution-patching", "eap-ig")
 """Methods shown beside the exact effects by default. For heads of a run, "integrated-gradients" is shown, too."""
 
-SCORES = {"rank_correlation": "ranks", "recall": "recall", "sign_errors": "sign errors", "cpr": "cpr", "cmd": "cmd"}
+SCORES = {
+    "rank_correlation": "ranks",
+    "recall": "recall",
+    "sign_errors": "sign errors",
+    "cpr": "cpr",
+    "cmd": "cmd",
+}
 """The printed scores of methods, each with the name of its column."""
 
 HF_LENGTH = 32
@@ -66,12 +89,24 @@ def attribute(
         out: Draw maps of the heads here (.png or .svg), or of any nodes as a page to explore, with the methods beside
             the exact effects (.html, 4.8 MB, with everything that it needs).
     """
-    require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
+    require(
+        hf is None or step is None,
+        "--step names a checkpoint of a run, but the model of --hf has no checkpoints.",
+    )
     page = out is not None and out.suffix.lower() in PAGES
     require(out is None or not compare, "--out draws effects: leave out --compare.")
-    require(not layer or not compare, "--layer leaves out nodes, but --compare scores all: leave out --layer.")
-    require(out is None or page or not layer, "--out draws all layers: leave out --layer, or write an .html.")
-    require(out is None or page or nodes == "head", "--out draws heads: leave out --nodes, or write an .html.")
+    require(
+        not layer or not compare,
+        "--layer leaves out nodes, but --compare scores all: leave out --layer.",
+    )
+    require(
+        out is None or page or not layer,
+        "--out draws all layers: leave out --layer, or write an .html.",
+    )
+    require(
+        out is None or page or nodes == "head",
+        "--out draws heads: leave out --nodes, or write an .html.",
+    )
     opened = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, opened)
     check_output("--out", out, PICTURES + PAGES, opened)
@@ -96,7 +131,10 @@ def attribute(
             asked = RepeatedTokens(model, min(HF_LENGTH, model.tokens.length))
             kind = asked.described(asked.drawn(1, seed))
         patching = problem(model, asked, corrupt, rows, seed, metric=metric)
-        shown = method or (*SHOWN, *(["integrated-gradients"] if hf is None and nodes == "head" else []))
+        shown = method or (
+            *SHOWN,
+            *(["integrated-gradients"] if hf is None and nodes == "head" else []),
+        )
         if compare:
             table = scored(patching, method or None, nodes, libraries=libraries)
         else:
@@ -143,7 +181,12 @@ def _scores_table(scores: "pd.DataFrame", title: str) -> Table:
     for row in scores.to_dict("records"):
         if row["forward"] >= 0:
             passes = f"{row['forward']:.3g} + {row['backward']:.3g}"
-            table.add_row(row["method"], *(f"{row[name]:z.2f}" for name in SCORES), passes, f"{row['relative']:.2f}")
+            table.add_row(
+                row["method"],
+                *(f"{row[name]:z.2f}" for name in SCORES),
+                passes,
+                f"{row['relative']:.2f}",
+            )
     table.caption = "ranks: correlation of |estimate| with |effect|; passes: forward + backward; seconds: exact = 1"
     return table
 

@@ -49,11 +49,18 @@ def bench(
         write_text(leaderboard, page(read_entries(paths).values()))
         return
     files = [name for name in methods if name.endswith(".json")]
-    named = [registered_method(name) if ":" in name else name for name in methods if name not in files]
+    named = [
+        registered_method(name) if ":" in name else name for name in methods if name not in files
+    ]
     if verify:
         for path in verify:
             differ = differences(read_entry(path), member, report)
-            print(text(f"{path}: " + ("as stored" if not differ else f"{len(differ)} differ, first {differ[0]}")))
+            print(
+                text(
+                    f"{path}: "
+                    + ("as stored" if not differ else f"{len(differ)} differ, first {differ[0]}")
+                )
+            )
             if differ:
                 raise SystemExit(1)
         return
@@ -62,7 +69,9 @@ def bench(
     stored = read_entries(files)
     for name in named:
         require_name(name)
-        require(name not in stored, f"The method {name!r} is named, and has a file: give one of them.")
+        require(
+            name not in stored, f"The method {name!r} is named, and has a file: give one of them."
+        )
 
     def save(entries: "dict[str, Entry]") -> None:
         for name, entry in entries.items():
@@ -71,7 +80,17 @@ def bench(
 
     table = settings(quick, member)
     entries = run_bench(dict.fromkeys(named) | stored, table, report, save)
-    columns = ["nodes", "method", "settings", "rank", "reverse_rank", "shapley_rank", "worst", "recall", "regret"]
+    columns = [
+        "nodes",
+        "method",
+        "settings",
+        "rank",
+        "reverse_rank",
+        "shapley_rank",
+        "worst",
+        "recall",
+        "regret",
+    ]
     rows = summary(entries.values(), table)[columns]
     console().print(rows.round(2).to_string(index=False, na_rep=""), soft_wrap=True)
     for name, entry in entries.items():

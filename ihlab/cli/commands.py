@@ -146,7 +146,9 @@ def _ending(run: "Run") -> str:
 
 
 def train(
-    kind: Annotated[str, tyro.conf.Positional] = "induction", /, options: Annotated[str, tyro.conf.Positional] = ""
+    kind: Annotated[str, tyro.conf.Positional] = "induction",
+    /,
+    options: Annotated[str, tyro.conf.Positional] = "",
 ) -> None:
     """Train one model on a task, by default induction. Every field of the run can be set.
 
@@ -157,7 +159,11 @@ def train(
     choose("task", kind, TASKS)  # reached only with a kind that does not exist
 
 
-def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str, tyro.conf.Positional] = "") -> None:
+def sample(
+    kind: Annotated[str, tyro.conf.Positional],
+    /,
+    options: Annotated[str, tyro.conf.Positional] = "",
+) -> None:
     """Print sequences of a task in readable form, with the roles of tokens and the scored positions marked.
 
     Args:
@@ -208,7 +214,9 @@ def _show_graphs(task: IGSMTask, batch: Batch, row: int) -> None:
     print(f"\nStructure\n{structure_text(problem)}\n\nDependencies\n{dependency_text(problem)}\n")
 
 
-def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Path | None = None) -> None:
+def runs(
+    root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Path | None = None
+) -> None:
     """List stored runs, with their configuration, progress and accuracy, and why a damaged run cannot be opened.
 
     Args:
@@ -220,9 +228,13 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
     from ihlab.training.listing import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
-    columns = [number_column(name) for name in ("seed", "steps", "accuracy", "slices", "guess", "seconds")]
+    columns = [
+        number_column(name) for name in ("seed", "steps", "accuracy", "slices", "guess", "seconds")
+    ]
     columns[3].justify = "left"
-    table = Table("run", "task", "model", *columns, title=f"Runs in {text(root)}", title_justify="left")
+    table = Table(
+        "run", "task", "model", *columns, title=f"Runs in {text(root)}", title_justify="left"
+    )
     stored = stored_runs(listable(root))
     damaged = stored["status"] == DAMAGED
     require(len(stored) > 0, f"There are no runs in {root}.")

@@ -38,7 +38,10 @@ def run_options(kind: str, args: Sequence[str]) -> type[RunConfig]:
 
 def to_run(options: RunConfig) -> RunConfig:
     """Return the plain `RunConfig` of parsed options."""
-    task, model = _copied(options.task, TASKS[options.task.kind]), _copied(options.model, ModelConfig)
+    task, model = (
+        _copied(options.task, TASKS[options.task.kind]),
+        _copied(options.model, ModelConfig),
+    )
     return RunConfig(**vars(options) | {"task": task, "model": model})
 
 
@@ -50,7 +53,12 @@ def _copied(value: Any, cls: Any) -> Any:
 def _with_defaults(cls: Any, defaults: dict[str, Any]) -> Any:
     """Return a subclass of a config with other defaults. An instance would fix values that depend on other fields."""
     hints = {known.name: known.type for known in fields(cls) if known.name in defaults}
-    body = {"__annotations__": hints, "__doc__": cls.__doc__, "__module__": cls.__module__, **defaults}
+    body = {
+        "__annotations__": hints,
+        "__doc__": cls.__doc__,
+        "__module__": cls.__module__,
+        **defaults,
+    }
     return config(type(cls.__name__, (cls,), body))
 
 
@@ -61,7 +69,9 @@ def _first_line(cls: Any) -> str:
 def _task(kind: str, task_type: Any, args: Sequence[str]) -> Any:
     """Return the task in the arguments; None if they ask for help on a task with required fields."""
     rest = [arg for arg in args if arg not in ("-h", "--help")]
-    needed = any(known.default is MISSING and known.default_factory is MISSING for known in fields(task_type))
+    needed = any(
+        known.default is MISSING and known.default_factory is MISSING for known in fields(task_type)
+    )
     if len(rest) < len(args) and needed:
         return None
 

@@ -9,8 +9,25 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
-from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, write_interactive, write_picture, write_table
+from ihlab.cli.inspect import (
+    Corpus,
+    OptionalRunName,
+    Root,
+    Step,
+    TaskName,
+    found_run,
+    model_name,
+    number_column,
+)
+from ihlab.cli.paths import (
+    PAGES,
+    PICTURES,
+    TABLES,
+    check_output,
+    write_interactive,
+    write_picture,
+    write_table,
+)
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
 from ihlab.storage.model_folder import causal_lm, of_model
@@ -61,9 +78,13 @@ def heads(
     """
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(
-        rows is None or rows >= 2, f"rows is {rows}, but must be at least 2, to give the standard error of the loss."
+        rows is None or rows >= 2,
+        f"rows is {rows}, but must be at least 2, to give the standard error of the loss.",
     )
-    require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
+    require(
+        hf is None or step is None,
+        "--step names a checkpoint of a run, but the model of --hf has no checkpoints.",
+    )
     opened = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, opened)
     check_output("--out", out, PICTURES + PAGES, opened)
@@ -81,7 +102,10 @@ def heads(
         import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     with nullcontext() if hf is None else of_model(hf):
         if opened is not None:
-            model, name = opened_model(opened.model(step), prepend_bos=bos), f"{opened.folder.name} at step {step}"
+            model, name = (
+                opened_model(opened.model(step), prepend_bos=bos),
+                f"{opened.folder.name} at step {step}",
+            )
             batch = draw(opened.config.task, EVAL_SEED, "eval", 0, rows or opened.config.eval_rows)
             kind = "held-out sequences"
         else:
@@ -90,15 +114,25 @@ def heads(
             batch = prompts.drawn(rows or HF_ROWS, seed + 1)
             kind = prompts.described(batch)
         few = model.n_layers * model.n_heads <= FEW
-        probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if opened is None else {})
+        probe = {"seed": seed, "length": length, "probes": probes} | (
+            {"rows": HF_PROBE_ROWS} if opened is None else {}
+        )
         scores = scored_heads(model, batch, **probe)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():
-        terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
-    terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
-    if opened is not None and (untrained := opened.config.model.untrained_positions(opened.config.task.length)):
-        terminal.print(f"Learned positions from {untrained[0]} on are untrained: only weight decay has moved them.")
+        terminal.print(
+            "There are no induction heads" + (f" at step {step}." if hf is None else ".")
+        )
+    terminal.print(
+        "", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n"
+    )
+    if opened is not None and (
+        untrained := opened.config.model.untrained_positions(opened.config.task.length)
+    ):
+        terminal.print(
+            f"Learned positions from {untrained[0]} on are untrained: only weight decay has moved them."
+        )
     terminal.print(_reads(scores))
     if not few and scores["matches_prefix"].any():
         terminal.print(_together(ablate_together(model, batch, scores, seed=seed)))
@@ -122,10 +156,14 @@ def _draw(scores: "pd.DataFrame", title: str, out: Path) -> None:
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
     """Return a table of scores, one row per head, most likely induction head first. Long tables are cut."""
     # Narrow enough for a terminal of 80 columns.
-    names = [re.sub("[ _](?!rise)", "\n", name) for name in (RAW, *(column.name for column in PRINTED))]
+    names = [
+        re.sub("[ _](?!rise)", "\n", name) for name in (RAW, *(column.name for column in PRINTED))
+    ]
     table = Table("head", "verdict", *map(number_column, names), title=title, title_justify="left", box=SIMPLE_HEAD,
                   show_edge=False, pad_edge=False, padding=0)  # fmt: skip
-    raw = {(head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()}
+    raw = {
+        (head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()
+    }
     effective = scores[scores["pattern"] == "effective"]
     for head in effective.head(max(LISTED, int(effective["matches_prefix"].sum()))).itertuples():
         numbers = [_number(head, column.name, column.error) for column in PRINTED]
@@ -167,7 +205,10 @@ def _reads(scores: "pd.DataFrame") -> str:
     from ihlab.interp.heads import PREFIX_LEAST
 
     effective = scores[scores["pattern"] == "effective"]
-    four, two = int(effective["matches_prefix"].sum()), int((effective["induction_stripe"] >= PREFIX_LEAST).sum())
+    four, two = (
+        int(effective["matches_prefix"].sum()),
+        int((effective["induction_stripe"] >= PREFIX_LEAST).sum()),
+    )
     return (
         f"Heads with at least {PREFIX_LEAST:.0%} of their attention on prefix matches: {four} on tokens read 4 times, "
         f"{two} on tokens read twice."
@@ -179,7 +220,10 @@ def _together(table: "pd.DataFrame") -> str:
     these = table[table["heads"] == "these"].iloc[0]
     others = [
         f"without {of_kind['n'].max()} {named}: {of_kind['loss'].min():.2f} to {of_kind['loss'].max():.2f}"
-        for kind, named in (("random", "random others"), ("same layers", "others of the same layers"))
+        for kind, named in (
+            ("random", "random others"),
+            ("same layers", "others of the same layers"),
+        )
         if len(of_kind := table[table["heads"] == kind])
     ]
     whole = these["loss"] - these["loss_rise"]

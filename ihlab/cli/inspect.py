@@ -9,7 +9,16 @@ import tyro
 from rich.table import Column, Table
 
 from ihlab.cli.named import registered_task
-from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
+from ihlab.cli.paths import (
+    PAGES,
+    PICTURES,
+    TABLES,
+    check_output,
+    find_run,
+    write_picture,
+    write_table,
+    writing,
+)
 from ihlab.cli.terminal import console, text
 from ihlab.storage.model_folder import causal_lm, of_model, tokenizer_of
 from tasks.config import name_path, require
@@ -24,7 +33,8 @@ RunName = Annotated[
     str,
     tyro.conf.Positional,
     tyro.conf.arg(
-        metavar="RUN", help="A run's folder or its name. A prefix of the name that is unique under --root is enough."
+        metavar="RUN",
+        help="A run's folder or its name. A prefix of the name that is unique under --root is enough.",
     ),
 ]
 OptionalRunName = Annotated[
@@ -35,7 +45,9 @@ OptionalRunName = Annotated[
 Root = Annotated[Path, tyro.conf.arg(help="Where runs are kept.")]
 TaskName = Annotated[
     str | None,
-    tyro.conf.arg(metavar="MODULE:CLASS", help="The class of the run's task, if it is your own task."),
+    tyro.conf.arg(
+        metavar="MODULE:CLASS", help="The class of the run's task, if it is your own task."
+    ),
 ]
 Corpus = Annotated[
     str | None,
@@ -47,7 +59,9 @@ Corpus = Annotated[
 Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by default the last.")]
 
 
-def found_run(run: str | None, hf: str | None, root: Path, task: str | None, corpus: str | None = None) -> "Run | None":
+def found_run(
+    run: str | None, hf: str | None, root: Path, task: str | None, corpus: str | None = None
+) -> "Run | None":
     """Return the run that the user named, or None for a Hugging Face model. Import and register the task first.
 
     `corpus`: a folder of texts that the run's config may name.
@@ -67,7 +81,9 @@ def found_run(run: str | None, hf: str | None, root: Path, task: str | None, cor
 
 def model_name(name: str) -> str:
     """Return a Hugging Face model's name for titles and files: the last part of its name, or its folder's name."""
-    place = Path(os.path.expanduser(name))  # unlike Path's own, leaves the name of an unknown user as it is
+    place = Path(
+        os.path.expanduser(name)
+    )  # unlike Path's own, leaves the name of an unknown user as it is
     if place.is_dir():
         place = place.resolve()
     return place.name
@@ -109,12 +125,17 @@ def shift(
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
     """Tabulate alpha and beta, one row per key/value head; with window 2 also the shares of alpha2 and beta2."""
-    stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
+    stored = [
+        name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()
+    ]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
     names = [*stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)]
     table = Table("kv head", *map(number_column, names), title=title, title_justify="left")
     for _, head in report.iterrows():
-        table.add_row(f"{head['layer']}.{head['head']}", *(f"{head[name]:z.3f}" for name in (*stored, *shares)))
+        table.add_row(
+            f"{head['layer']}.{head['head']}",
+            *(f"{head[name]:z.3f}" for name in (*stored, *shares)),
+        )
     return table
 
 
@@ -159,7 +180,8 @@ def view(
     from ihlab.viewer import view as view_page
 
     require(
-        megabytes is None or 0 < megabytes < 1e4, f"--megabytes is {megabytes}, but must be above 0 and below 10000."
+        megabytes is None or 0 < megabytes < 1e4,
+        f"--megabytes is {megabytes}, but must be above 0 and below 10000.",
     )
     stored = found_run(run, hf, root, task, corpus)
     name = model_name(str(hf)) if stored is None else stored.folder.name

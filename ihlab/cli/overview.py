@@ -42,10 +42,14 @@ def print_overview(commands: Mapping[str, Callable[..., None]]) -> None:
         "Train small transformers with token shifts, find induction heads, and reproduce the paper's figures.\n"
     )
     for title, examples in GROUPS.items():
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+        table = Table(
+            title=title, title_justify="left", title_style="bold", box=None, show_header=False
+        )
         table.add_column(min_width=max(map(len, commands)))
         for name, example in examples.items():
             table.add_row(name, (commands[name].__doc__ or "").partition("\n\n")[0])
             table.add_row("", example, style="dim")
         shown.print(table, "")
-    shown.print("'ihlab COMMAND --help' explains a command's options, and 'ihlab --version' prints the version.")
+    shown.print(
+        "'ihlab COMMAND --help' explains a command's options, and 'ihlab --version' prints the version."
+    )

@@ -34,7 +34,9 @@ def find_run(name: str, root: Path) -> "Run":
     return run
 
 
-def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "Run | None" = None) -> None:
+def check_output(
+    option: str, path: Path | None, suffixes: Sequence[str], run: "Run | None" = None
+) -> None:
     """Check an output file before any work.
 
     Raises `ConfigError` for a suffix that the command does not write, for a path inside the run's own folder, and for

@@ -32,11 +32,18 @@ def suite(
     from ihlab import suite as members
 
     needed = {"list": 0, "export": 2, "card": 1}.get(action, len(names))
-    require(len(names) == needed, f"'ihlab suite {action}' takes {needed} names, but {len(names)} are given.")
+    require(
+        len(names) == needed,
+        f"'ihlab suite {action}' takes {needed} names, but {len(names)} are given.",
+    )
     if action == "build":
         for run in members.build(names, root, jobs):
             seconds = (run.done or {}).get("seconds", 0)
-            print(text(f"{run.folder}: accuracy {run.metrics['accuracy'].iloc[-1]:.3f}, {seconds:.0f} s"))
+            print(
+                text(
+                    f"{run.folder}: accuracy {run.metrics['accuracy'].iloc[-1]:.3f}, {seconds:.0f} s"
+                )
+            )
     elif action == "export":
         print(text(members.export(names[0], names[1], seed, step, root)))
     elif action == "card":

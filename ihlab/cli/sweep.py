@@ -50,13 +50,22 @@ def sweep(
     written = out or Path(f"{grid.stem}.csv")
     terminal = console()
     table = run_sweep(
-        points, root, engine=engine, jobs=jobs, device=device, retries=retries, out=written, console=terminal
+        points,
+        root,
+        engine=engine,
+        jobs=jobs,
+        device=device,
+        retries=retries,
+        out=written,
+        console=terminal,
     )
     terminal.print(_summary(table, list(points[0].swept)))
     terminal.out(f"{text(written)}: {len(table)} runs", highlight=False)
     failed = int((table["status"] == FAILED).sum())
     if failed:
-        raise SweepError(f"{failed} of {len(table)} runs failed; the column error of {written} says how.")
+        raise SweepError(
+            f"{failed} of {len(table)} runs failed; the column error of {written} says how."
+        )
 
 
 def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
@@ -73,6 +82,9 @@ def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
     for values, runs in groups:
         done, medians = runs[runs["status"] == "done"], []
         if len(done):
-            medians = [f"{done['accuracy_first'].median():.3f}", f"{done['steps_to_90'].median():g}"]
+            medians = [
+                f"{done['accuracy_first'].median():.3f}",
+                f"{done['steps_to_90'].median():g}",
+            ]
         shown.add_row(*map(text, values), f"{len(done)}/{len(runs)}", *medians)
     return shown

@@ -27,7 +27,9 @@ def print_anywhere() -> None:
             os.set_inheritable(stream.fileno(), True)  # by worker processes
             setattr(sys, name, stream)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a notebook's is not one, and accepts every character
+        if isinstance(
+            stream, TextIOWrapper
+        ):  # a notebook's is not one, and accepts every character
             stream.reconfigure(errors=HANDLER)
 
 

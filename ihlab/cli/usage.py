@@ -40,7 +40,9 @@ def in_one_sentence(box: str) -> str:
     terminal is not UTF-8, the frame consists of spaces.
     """
     lines = "\n".join(line[2:].rstrip(" │╯") for line in box.splitlines()[1:])
-    reason, *more = [section for section in re.split(r"^[─-]+$", lines, flags=re.MULTILINE) if section.strip()] or [""]
+    reason, *more = [
+        section for section in re.split(r"^[─-]+$", lines, flags=re.MULTILINE) if section.strip()
+    ] or [""]
     if not more:  # of a form unknown here
         return box
     options = re.findall(r"^ {4}(\S.*)", "".join([reason, *more[:-1]]), re.MULTILINE)

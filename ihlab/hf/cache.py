@@ -1,9 +1,11 @@
-"""The cache: transformers' cache layers, which also store the raw keys and values that the next tokens mix in.
+"""The cache: transformers' cache layers, which also store the raw keys and values that the next
+tokens mix in.
 
-A layer stores only the last window - 1 raw keys and values: 2 (window - 1) vectors per sequence. To remove tokens
-(`crop`), it needs earlier ones too. So transformers calls `activate_past_recording` before assisted generation, and the
-layer then keeps the raw vectors of every token until the next `crop`. Tokens that are read with a mask of four
-dimensions may all be continued, so a layer keeps theirs until it reads tokens without such a mask.
+A layer stores only the last window - 1 raw keys and values: 2 (window - 1) vectors per sequence. To
+remove tokens (`crop`), it needs earlier ones too. So transformers calls `activate_past_recording`
+before assisted generation, and the layer then keeps the raw vectors of every token until the next
+`crop`. Tokens that are read with a mask of four dimensions may all be continued, so a layer keeps
+theirs until it reads tokens without such a mask.
 """
 
 from collections.abc import Callable
@@ -27,13 +29,17 @@ from tasks.config import require
 
 
 class RawStates(CacheLayerMixin):
-    """A mixin that adds three buffers to a cache layer, each keyed by side ("key", "value" or "number").
+    """A mixin that adds three buffers to a cache layer, each keyed by side ("key", "value" or
+    "number").
 
     - `raw` [batch, window - 1, channel]: the vectors that the next token mixes in, oldest first;
-    - `recorded` [batch, token, window - 1, channel]: what `raw` was before the recorded tokens, and after each;
-    - `tree` [batch, token, channel]: `raw` before a tree of continuations, and the vector of each of its tokens.
+    - `recorded` [batch, token, window - 1, channel]: what `raw` was before the recorded tokens, and
+      after each;
+    - `tree` [batch, token, channel]: `raw` before a tree of continuations, and the vector of each
+      of its tokens.
 
-    The side "number", in the first layer only, has which token each vector belongs to, counted from 1; 0 is none.
+    The side "number", in the first layer only, has which token each vector belongs to, counted from
+    1; 0 is none.
     """
 
     record_past = False
@@ -45,7 +51,9 @@ class RawStates(CacheLayerMixin):
         self.tree: dict[str, Tensor] = {}
 
     def seen(self, side: str, raw: Projected, back: int, tree: bool) -> Seen:
-        """Return the stored raw vectors followed by `raw`: those of the tree, or of the `back` previous tokens."""
+        """Return the stored raw vectors followed by `raw`: those of the tree, or of the `back`
+        previous tokens.
+        """
         if side not in self.raw:
             require(
                 self.get_seq_length() == 0,
@@ -53,7 +61,9 @@ class RawStates(CacheLayerMixin):
             )
             self.raw[side] = raw.new_zeros(len(raw), back, raw.shape[-1])
             if self.is_compileable and not torch.compiler.is_compiling():
-                torch._dynamo.mark_static_address(self.raw[side])  # as transformers does with its own buffers
+                torch._dynamo.mark_static_address(
+                    self.raw[side]
+                )  # as transformers does with its own buffers
         stored = self.tree.get(side, self.raw[side]) if tree else self.raw[side]
         return torch.cat([stored, raw], dim=1)
 
@@ -66,7 +76,9 @@ class RawStates(CacheLayerMixin):
             self.tree[side] = raw_states
         if self.record_past:
             after = links.stored(raw_states, back, slice(None))
-            self.recorded[side] = torch.cat([self.recorded.get(side, before[:, None]), after], dim=1)
+            self.recorded[side] = torch.cat(
+                [self.recorded.get(side, before[:, None]), after], dim=1
+            )
         if links.chain is not None:
             last = links.stored(raw_states, back, slice(-1, None))[:, 0]
         else:  # a view would keep the whole prompt in memory
@@ -84,7 +96,9 @@ class RawStates(CacheLayerMixin):
         self.record_past = True
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Remove the last -`tokens_to_remove` tokens, and drop recorded vectors that are no longer needed."""
+        """Remove the last -`tokens_to_remove` tokens, and drop recorded vectors that are no longer
+        needed.
+        """
         for side in sorted(self.raw.keys() - {"number"}) if tokens_to_remove < 0 else ():
             tokens = self.recorded[side].shape[1] - 1 if side in self.recorded else 0
             require(
@@ -94,10 +108,20 @@ class RawStates(CacheLayerMixin):
             )
         super().crop(tokens_to_remove)
         if tokens_to_remove <= 0:
-            self.raw |= {side: states[:, tokens_to_remove - 1].clone() for side, states in self.recorded.items()}
+            self.raw |= {
+                side: states[:, tokens_to_remove - 1].clone()
+                for side, states in self.recorded.items()
+            }
             self.recorded = {}
-            tree = {side: states[:, : states.shape[1] + tokens_to_remove] for side, states in self.tree.items()}
-            self.tree = {side: states for side, states in tree.items() if states.shape[1] > self.raw[side].shape[1]}
+            tree = {
+                side: states[:, : states.shape[1] + tokens_to_remove]
+                for side, states in self.tree.items()
+            }
+            self.tree = {
+                side: states
+                for side, states in tree.items()
+                if states.shape[1] > self.raw[side].shape[1]
+            }
 
     def reset(self) -> None:
         """Empty the cache."""
@@ -131,7 +155,9 @@ class RawStates(CacheLayerMixin):
         self.tree = {side: change(states) for side, states in self.tree.items()}
 
 
-_MADE: dict[type, type[RawStates]] = {}  # torch.compile looks into a dictionary, but calls a cached function again
+_MADE: dict[
+    type, type[RawStates]
+] = {}  # torch.compile looks into a dictionary, but calls a cached function again
 
 
 def shifted_layer(base: Any) -> type[RawStates]:
@@ -163,12 +189,20 @@ def shift_layer(cache: Cache, number: int) -> RawStates:
 
 
 def shifted_layer_types(config: Any) -> tuple[str, ...]:
-    """Register for each layer a cache layer that also stores unshifted keys and values, and return their names."""
+    """Register for each layer a cache layer that also stores unshifted keys and values, and return
+    their names.
+    """
     names = []
     for kind, options in zip(*get_layer_types_and_kwargs(config), strict=True):
-        name = "_".join(["kv_shift", kind, *map(str, options.values()), __name__])  # `standalone` has layers of its own
+        name = "_".join(
+            ["kv_shift", kind, *map(str, options.values()), __name__]
+        )  # `standalone` has layers of its own
         for known in (DYNAMIC_LAYER_TYPE_MAPPING, STATIC_LAYER_TYPE_MAPPING):
             plain = known[kind]
-            known[name] = partial(shifted_layer(plain), **options) if issubclass(plain, CacheLayerMixin) else plain
+            known[name] = (
+                partial(shifted_layer(plain), **options)
+                if issubclass(plain, CacheLayerMixin)
+                else plain
+            )
         names.append(name)
     return tuple(names)

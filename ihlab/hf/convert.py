@@ -23,7 +23,8 @@ VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "
 @own_settings()
 @torch.no_grad()
 def to_hf(model: Transformer) -> Any:
-    """Return a `KVShiftForCausalLM` with the weights of a model whose attention is kv_shift, k_shift or v_shift.
+    """Return a `KVShiftForCausalLM` with the weights of a model whose attention is kv_shift,
+    k_shift or v_shift.
 
     Raises `ConfigError` for another attention, and for a model that Llama cannot express.
     """
@@ -36,7 +37,9 @@ def to_hf(model: Transformer) -> Any:
     )
     assert sides is not None
     plain = Transformer(cfg.replace(attention="vanilla"))
-    plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
+    plain.load_state_dict(
+        {name: value for name, value in model.state_dict().items() if name in plain.state_dict()}
+    )
     plain.special_tokens = model.special_tokens
     llama = to_llama(plain).to(model.unembed.weight.dtype)
     shifted = add_shift(llama, cfg.shift_window, *sides, first=cfg.shift_first)
@@ -50,17 +53,21 @@ def to_hf(model: Transformer) -> Any:
 @own_settings()
 @torch.no_grad()
 def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -> Transformer:
-    """Return a `Transformer`, in evaluation mode, with the weights of a `KVShiftForCausalLM` or of a folder of one.
+    """Return a `Transformer`, in evaluation mode, with the weights of a `KVShiftForCausalLM` or of
+    a folder of one.
 
-    With `reversed_taps`, column 0 of the taps is the oldest token, as in Baichuan's checkpoints. `n_ctx` is as in
-    `from_llama`. The result's logits are compared with the original's. Raises `ConfigError` for a model that a
-    `Transformer` cannot express.
+    With `reversed_taps`, column 0 of the taps is the oldest token, as in Baichuan's checkpoints.
+    `n_ctx` is as in `from_llama`. The result's logits are compared with the original's. Raises
+    `ConfigError` for a model that a `Transformer` cannot express.
     """
     if isinstance(model, str | os.PathLike):
         with of_model(model):
             return from_hf(KVShiftForCausalLM.from_pretrained(model), n_ctx, reversed_taps)
     require_merged(model)
-    require(isinstance(model, KVShiftForCausalLM), f"The model is a {type(model).__name__}, but must be shifted.")
+    require(
+        isinstance(model, KVShiftForCausalLM),
+        f"The model is a {type(model).__name__}, but must be shifted.",
+    )
     require_loaded(model)
     config = model.config
     require(
@@ -74,7 +81,11 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
                 taps.copy_(taps.flip(1))
     plain = from_llama(unshifted(model), n_ctx)
     shift = VARIANTS[config.shift_keys, config.shift_values]
-    fields = {"attention": shift, "shift_window": config.shift_window, "shift_first": config.shift_first}
+    fields = {
+        "attention": shift,
+        "shift_window": config.shift_window,
+        "shift_first": config.shift_first,
+    }
     converted = Transformer(plain.cfg.replace(**fields)).to(plain.unembed.weight.dtype)
     converted.load_state_dict(plain.state_dict(), strict=False)
     for block, module in zip(converted.blocks, attentions(model), strict=True):

@@ -1,7 +1,9 @@
-"""`KVShiftForCausalLM`: a Hugging Face causal LM whose attention mixes each key and value with earlier ones.
+"""`KVShiftForCausalLM`: a Hugging Face causal LM whose attention mixes each key and value with
+earlier ones.
 
-Its class is a subclass of the original model's class (a shifted Mistral is a `MistralForCausalLM`), so every feature of
-transformers still works. The shift is one small module in each attention, and its state is in the cache.
+Its class is a subclass of the original model's class (a shifted Mistral is a `MistralForCausalLM`),
+so every feature of transformers still works. The shift is one small module in each attention, and
+its state is in the cache.
 """
 
 import copy
@@ -13,7 +15,14 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    GenerationMixin,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers import initialization as init
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -30,13 +39,16 @@ from ihlab.storage.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
-"""Model types whose rotary positions pair channels i and i + d/2, as the partial key offset requires."""
+"""Model types whose rotary positions pair channels i and i + d/2, as the partial key offset
+requires.
+"""
 RULES = ("taps", "partial_key_offset")
 FIRST = ("zero", "own")
 
 
 class KVShiftConfig(PreTrainedConfig):
-    """The config of a shifted model: the fields of the unshifted model's config, and those of the shift.
+    """The config of a shifted model: the fields of the unshifted model's config, and those of the
+    shift.
 
     `KVShiftConfig(base_model_type="mistral", ...)` is also a `MistralConfig`.
 
@@ -44,8 +56,8 @@ class KVShiftConfig(PreTrainedConfig):
     - `shift_rule`: "taps" (equation 5) or "partial_key_offset";
     - `shift_window`: number of tokens that are mixed, the current token and those right before it;
     - `shift_keys`, `shift_values`: whether keys, or values, are shifted;
-    - `shift_first`: the rule for a token without a previous one: "zero" mixes in zeros (the paper's), "own" leaves it
-      unshifted.
+    - `shift_first`: the rule for a token without a previous one: "zero" mixes in zeros (the
+      paper's), "own" leaves it unshifted.
     """
 
     model_type = "kv_shift"
@@ -57,7 +69,10 @@ class KVShiftConfig(PreTrainedConfig):
     shift_first: str = "zero"
 
     def __new__(cls, *args: Any, base_model_type: Any = "llama", **kwargs: Any) -> "KVShiftConfig":  # noqa: D102
-        require(isinstance(base_model_type, str), f"base_model_type is {shown(base_model_type)}, but must be a str.")
+        require(
+            isinstance(base_model_type, str),
+            f"base_model_type is {shown(base_model_type)}, but must be a str.",
+        )
         return super().__new__(shifted_config(base_model_type) if cls is KVShiftConfig else cls)
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -71,9 +86,12 @@ class KVShiftConfig(PreTrainedConfig):
         )
         for name in ("shift_keys", "shift_values"):
             value = getattr(self, name)
-            require(isinstance(value, bool), f"{name} is {shown(value)}, but must be True or False.")
+            require(
+                isinstance(value, bool), f"{name} is {shown(value)}, but must be True or False."
+            )
         require(
-            self.shift_keys or self.shift_values, "shift_keys and shift_values are both False, but one must be True."
+            self.shift_keys or self.shift_values,
+            "shift_keys and shift_values are both False, but one must be True.",
         )
         partial = self.shift_rule == "partial_key_offset"
         require(
@@ -83,9 +101,16 @@ class KVShiftConfig(PreTrainedConfig):
         )
         super().__post_init__(**kwargs)
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Save the config as transformers does, and beside it the code that opens the model without ihlab."""
-        names = {auto.__name__: shifted_model(base).__name__ for auto, base in _bases(self.base_model_type).items()}
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
+    ) -> None:
+        """Save the config as transformers does, and beside it the code that opens the model without
+        ihlab.
+        """
+        names = {
+            auto.__name__: shifted_model(base).__name__
+            for auto, base in _bases(self.base_model_type).items()
+        }
         names["AutoConfig"] = "KVShiftConfig"
         self.auto_map = {auto: f"{standalone.NAME}.{name}" for auto, name in names.items()}
         os.makedirs(save_directory, exist_ok=True)
@@ -97,7 +122,9 @@ class KVShiftConfig(PreTrainedConfig):
         """Do nothing: `save_pretrained` always writes the code and the names of its classes."""
 
     def get_text_config(self, decoder: Any = None, encoder: Any = None) -> Any:
-        """Return this config. For caches (`decoder`), return a view whose layer types also store raw states."""
+        """Return this config. For caches (`decoder`), return a view whose layer types also store
+        raw states.
+        """
         config = super().get_text_config(decoder=decoder, encoder=encoder)
         if not decoder or config is not self or torch.compiler.is_compiling():
             return config
@@ -109,7 +136,9 @@ class KVShiftConfig(PreTrainedConfig):
 
 @lru_cache
 def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
-    """Return the config class of shifted models of a model type, and register it with transformers' auto classes."""
+    """Return the config class of shifted models of a model type, and register it with transformers'
+    auto classes.
+    """
     config_class = _config_class(base_model_type)
     for auto, base in _bases(base_model_type).items():
         auto.register(config_class, shifted_model(base))
@@ -119,7 +148,10 @@ def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
 def _bases(base_model_type: str) -> dict[Any, Any]:
     """Return the classes of a model type, keyed by the auto class of transformers that opens them."""
     config_class = CONFIG_MAPPING[base_model_type]
-    classes = {auto: auto._model_mapping.get(config_class, None) for auto in (AutoModelForCausalLM, AutoModel)}
+    classes = {
+        auto: auto._model_mapping.get(config_class, None)
+        for auto in (AutoModelForCausalLM, AutoModel)
+    }
     return {auto: base for auto, base in classes.items() if isinstance(base, type)}
 
 
@@ -140,17 +172,29 @@ def _config_class(base_model_type: str) -> type[KVShiftConfig]:
         f"base_model_type is {shown(base_model_type)}, which transformers does not know.",
     )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
-    members = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
-    return type("KVShiftConfig", bases, {**members, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
+    members = {
+        "base_model_type": base_model_type,
+        "__module__": __name__,
+        "__annotations__": {"base_model_type": str},
+    }
+    return type(
+        "KVShiftConfig",
+        bases,
+        {**members, "__reduce_ex__": pickled_by(shifted_config, base_model_type)},
+    )
 
 
 class KVShiftForCausalLM(PreTrainedModel):
-    """A causal LM with shifted attention. `KVShiftForCausalLM(config)` initialises its taps as the paper does."""
+    """A causal LM with shifted attention. `KVShiftForCausalLM(config)` initialises its taps as the
+    paper does.
+    """
 
     config_class = KVShiftConfig
     _keep_in_fp32_modules_strict = (SHIFT,)
 
-    def __new__(cls, config: KVShiftConfig | None = None, *args: Any, **kwargs: Any) -> "KVShiftForCausalLM":  # noqa: D102
+    def __new__(  # noqa: D102
+        cls, config: KVShiftConfig | None = None, *args: Any, **kwargs: Any
+    ) -> "KVShiftForCausalLM":
         return super().__new__(cls._of_family(config))
 
     def __init__(self, config: KVShiftConfig, *args: Any, **kwargs: Any) -> None:
@@ -162,25 +206,36 @@ class KVShiftForCausalLM(PreTrainedModel):
 
     @classmethod
     def _of_family(cls, config: Any) -> Any:
-        """Return this class, or for `KVShiftForCausalLM` itself the subclass of the config's model type."""
+        """Return this class, or for `KVShiftForCausalLM` itself the subclass of the config's model
+        type.
+        """
         return shifted_model(_base_class(config)) if cls is KVShiftForCausalLM else cls
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-        """Load a model from a folder or by its hub name, as transformers does; its config states its model type.
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any
+    ) -> Any:
+        """Load a model from a folder or by its hub name, as transformers does; its config states
+        its model type.
 
-        Weights are read only from safetensors, or given as `state_dict` with the name None. Raises `ConfigError` for a
-        model that is not shifted, and for any that `ihlab heads --hf` refuses.
+        Weights are read only from safetensors, or given as `state_dict` with the name None. Raises
+        `ConfigError` for a model that is not shifted, and for any that `ihlab heads --hf` refuses.
         """
         name = pretrained_model_name_or_path
         if name is None and kwargs.get("state_dict") is not None:
             return super(KVShiftForCausalLM, cls._of_family(config)).from_pretrained(
                 None, *args, config=config, **kwargs
             )
-        require(isinstance(name, str | os.PathLike), f"The model is {shown(name)}, but must be a folder or a name.")
+        require(
+            isinstance(name, str | os.PathLike),
+            f"The model is {shown(name)}, but must be a folder or a name.",
+        )
         for option, only in {"use_safetensors": True, "variant": None, "gguf_file": None}.items():
             value = kwargs.pop(option, None)
-            require(value in (None, only), f"{option} is {shown(value)}, but weights are read from model.safetensors.")
+            require(
+                value in (None, only),
+                f"{option} is {shown(value)}, but weights are read from model.safetensors.",
+            )
         with of_model(name), quiet():
             hub = {option: kwargs[option] for option in HUB if option in kwargs}
             files = model_files(name, **hub)
@@ -189,7 +244,9 @@ class KVShiftForCausalLM(PreTrainedModel):
                 config is not None or kind == KVShiftConfig.model_type,
                 f"{files.path}: model_type is {shown(kind)}, but must be 'kv_shift': add_shift shifts other models.",
             )
-            known = cls.config_class.from_pretrained(files.name, **hub) if config is None else config
+            known = (
+                cls.config_class.from_pretrained(files.name, **hub) if config is None else config
+            )
             read = super(KVShiftForCausalLM, cls._of_family(known)).from_pretrained
             model = load(files, known, read, *args, config=config, **kwargs)
             if known.base_model_type not in FAMILIES:
@@ -220,12 +277,16 @@ def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
     }
     if not base.can_generate():  # a decoder without its head
         return type(name, (KVShiftForCausalLM, base), members)
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[f"kv_shift_{kind}"] = name  # Trainer and pipelines look for the class's name
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[f"kv_shift_{kind}"] = (
+        name  # Trainer and pipelines look for the class's name
+    )
     return type(name, (KVShiftForCausalLM, base, GenerationMixin), members)
 
 
 def __getattr__(name: str) -> Any:
-    """Return a shifted class by its name in an `auto_map`: "KVShift" and the name of transformers' class."""
+    """Return a shifted class by its name in an `auto_map`: "KVShift" and the name of transformers'
+    class.
+    """
     base = name.removeprefix("KVShift")
     if base == name:
         raise AttributeError(name)
@@ -233,9 +294,15 @@ def __getattr__(name: str) -> Any:
 
 
 def _base_class(config: Any) -> Any:
-    require(isinstance(config, KVShiftConfig), f"The config is a {type(config).__name__}, but must be a KVShiftConfig.")
+    require(
+        isinstance(config, KVShiftConfig),
+        f"The config is a {type(config).__name__}, but must be a KVShiftConfig.",
+    )
     base, known = CONFIG_MAPPING[config.base_model_type], AutoModelForCausalLM._model_mapping
-    require(base in known, f"base_model_type is {config.base_model_type!r}, which has no causal language model.")
+    require(
+        base in known,
+        f"base_model_type is {config.base_model_type!r}, which has no causal language model.",
+    )
     return known[base]
 
 
@@ -280,18 +347,26 @@ def _install(model: Any) -> None:
 
 @torch.no_grad()
 def add_shift(
-    model: Any, window: int = 2, keys: bool = True, values: bool = True, first: str = "zero", rule: str = "taps"
+    model: Any,
+    window: int = 2,
+    keys: bool = True,
+    values: bool = True,
+    first: str = "zero",
+    rule: str = "taps",
 ) -> Any:
     """Shift the keys and values of a Hugging Face causal LM, in place, and return it.
 
-    Taps start at the identity (1, 0, ...), so the logits equal the unshifted model's. The model becomes a
-    `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError`, and leaves the model as it is, if its
-    attention has no separate `k_proj` and `v_proj`, if it cannot run with the shift, and for arguments that
-    `KVShiftConfig` rejects.
+    Taps start at the identity (1, 0, ...), so the logits equal the unshifted model's. The model
+    becomes a `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError`, and leaves
+    the model as it is, if its attention has no separate `k_proj` and `v_proj`, if it cannot run
+    with the shift, and for arguments that `KVShiftConfig` rejects.
     """
     name = type(model).__name__
     require_merged(model)
-    require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
+    require(
+        isinstance(model, PreTrainedModel),
+        f"The model is a {name}, but must be a causal model of transformers.",
+    )
     require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
     _require_decoder(model)
     fields = {
@@ -302,7 +377,9 @@ def add_shift(
         "shift_rule": rule,
     }
     weights = {id(x): x for x in (*model.parameters(), *model.buffers())}
-    require_shiftable(_shifted(copy.deepcopy(model, weights), fields))  # before the model is changed
+    require_shiftable(
+        _shifted(copy.deepcopy(model, weights), fields)
+    )  # before the model is changed
     return _shifted(model, fields)
 
 
@@ -331,17 +408,26 @@ def _keep_implementations(config: Any, new: Any) -> None:
 
 @own_settings()
 def unshifted(model: Any) -> Any:
-    """Return a copy of a shifted model without its shift, in the transformers class that it extends."""
+    """Return a copy of a shifted model without its shift, in the transformers class that it
+    extends.
+    """
     if hasattr(model, "unshifted"):
         return model.unshifted()
-    base: Any = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models."))
-    fields = {name: value for name, value in model.config.to_dict().items() if name not in ("model_type", "auto_map")}
+    base: Any = next(
+        cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models.")
+    )
+    fields = {
+        name: value
+        for name, value in model.config.to_dict().items()
+        if name not in ("model_type", "auto_map")
+    }
     config = base.config_class.from_dict(fields)
     _keep_implementations(model.config, config)
     plain = base(config).to(next(model.parameters()).dtype).eval()
     missing = plain.load_state_dict(model.state_dict(), strict=False).missing_keys
     require(
-        not missing, f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it."
+        not missing,
+        f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it.",
     )
     return plain
 

@@ -5,11 +5,15 @@ from typing import Any
 
 
 def pickled_by(make: Callable[[Any], Any], base: Any) -> Callable[..., Any]:
-    """Return the `__reduce_ex__` of the class `make(base)`: its objects are pickled with `make` and `base`."""
+    """Return the `__reduce_ex__` of the class `make(base)`: its objects are pickled with `make` and
+    `base`.
+    """
 
     def reduce(self: Any, protocol: Any) -> Any:
         state = object.__reduce_ex__(self, protocol)
-        return (_empty, (make, base), *state[2:]) if type(self) is make(base) else state  # not for a subclass of it
+        return (
+            (_empty, (make, base), *state[2:]) if type(self) is make(base) else state
+        )  # not for a subclass of it
 
     return reduce
 

@@ -1,4 +1,6 @@
-"""Rules that mix keys and values with earlier ones: equation 5 of arXiv 2411.19574, and the partial key offset."""
+"""Rules that mix keys and values with earlier ones: equation 5 of arXiv 2411.19574, and the partial
+key offset.
+"""
 
 import torch
 from jaxtyping import Float
@@ -20,23 +22,29 @@ Seen = Float[Tensor, "batch seen channel"]
 
 
 class Shift(nn.Module):
-    """The shift in an attention module. It acts between the projections and the next operation (norm or rotation).
+    """The shift in an attention module. It acts between the projections and the next operation
+    (norm or rotation).
 
-    A subclass is a rule: its `mix` combines a key or value with those of earlier tokens. `first` says what a token
-    without an earlier one gets: "zero" mixes in zeros, "own" leaves its key and value unshifted.
+    A subclass is a rule: its `mix` combines a key or value with those of earlier tokens. `first`
+    says what a token without an earlier one gets: "zero" mixes in zeros, "own" leaves its key and
+    value unshifted.
     """
 
     def __init__(self, window: int, keys: bool, values: bool, first: str) -> None:
         super().__init__()
         self.window, self.first = window, first
-        self.sides = frozenset(side for side, shifted in (("key", keys), ("value", values)) if shifted)
+        self.sides = frozenset(
+            side for side, shifted in (("key", keys), ("value", values)) if shifted
+        )
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
         """Return the mixed keys or values."""
         raise NotImplementedError
 
     def forward(self, side: str, raw: Projected, links: Links, raw_states: Seen) -> Projected:
-        """Mix raw keys (side "key") or values ("value"). `raw_states`: window - 1 earlier vectors, then `raw`."""
+        """Mix raw keys (side "key") or values ("value"). `raw_states`: window - 1 earlier vectors,
+        then `raw`.
+        """
         n, back = raw.shape[1], self.window - 1
         earlier: list[Tensor] = []  # torch.compile does not support list[Tensor]()
         for j in range(1, back + 1):
@@ -55,38 +63,55 @@ class Shift(nn.Module):
 
 
 class Taps(Shift):
-    """Equation 5: x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ..., with w a row of alpha (keys) or beta (values) per head.
+    """Equation 5: x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ..., with w a row of alpha (keys) or beta
+    (values) per head.
 
-    `alpha` and `beta` are [kv_head, window], with the current token in column 0, or None if not shifted. They stay in
-    float32 when the model is cast to half precision, and the sum is rounded once. Only FSDP (`fully_shard`), which
-    shards weights of one dtype together, gets them in the model's half precision.
+    `alpha` and `beta` are [kv_head, window], with the current token in column 0, or None if not
+    shifted. They stay in float32 when the model is cast to half precision, and the sum is rounded
+    once. Only FSDP (`fully_shard`), which shards weights of one dtype together, gets them in the
+    model's half precision.
     """
 
     of_model: torch.dtype | None = None
     """The model's dtype, if it is bfloat16 or float16."""
 
     def __init__(
-        self, kv_heads: int, window: int, keys: bool, values: bool, first: str, like: Tensor | None = None
+        self,
+        kv_heads: int,
+        window: int,
+        keys: bool,
+        values: bool,
+        first: str,
+        like: Tensor | None = None,
     ) -> None:
         super().__init__(window, keys, values, first)
         of_model = torch.get_default_dtype() if like is None else like.dtype
         dtype = torch.promote_types(of_model, torch.float32)
         self.of_model = None if of_model == dtype else of_model
         for name, side in (("alpha", "key"), ("beta", "value")):
-            empty = torch.empty(kv_heads, window, dtype=dtype, device=None if like is None else like.device)
+            empty = torch.empty(
+                kv_heads, window, dtype=dtype, device=None if like is None else like.device
+            )
             self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
         self.alpha: nn.Parameter | None
         self.beta: nn.Parameter | None
 
     def drawn(self, taps: Tensor) -> Tensor:
-        """Return the paper's initial taps: column 0 from U(0, 1), and the others share 1 minus it equally."""
+        """Return the paper's initial taps: column 0 from U(0, 1), and the others share 1 minus it
+        equally.
+        """
         return start(torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device), self.window)
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
         """Return the weighted sum of equation 5."""
         taps = self.alpha if side == "key" else self.beta
         assert taps is not None
-        if self.training and raw.requires_grad and not taps.requires_grad and not torch.compiler.is_compiling():
+        if (
+            self.training
+            and raw.requires_grad
+            and not taps.requires_grad
+            and not torch.compiler.is_compiling()
+        ):
             logger.warning_once(FROZEN)
         heads = (*raw.shape[:2], len(taps), -1)
         own_tap, *others = (
@@ -100,7 +125,9 @@ class Taps(Shift):
     def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
         def in_float32(tensor: Tensor) -> Tensor:
             moved: Tensor = fn(tensor)
-            return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
+            return (
+                tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
+            )
 
         taps = next(self.parameters())
         becomes = fn(torch.empty(0, dtype=self.of_model or taps.dtype, device=taps.device)).dtype
@@ -109,13 +136,19 @@ class Taps(Shift):
 
     def __setattr__(self, name, value):  # type: ignore[no-untyped-def]
         # FSDP puts its sharded parameter here, and takes up another one at its first forward pass.
-        if isinstance(value, nn.Parameter) and hasattr(value, "device_mesh") and self.of_model is not None:
+        if (
+            isinstance(value, nn.Parameter)
+            and hasattr(value, "device_mesh")
+            and self.of_model is not None
+        ):
             value = nn.Parameter(value.detach().to(self.of_model), value.requires_grad)
         super().__setattr__(name, value)
 
 
 class PartialKeyOffset(Shift):
-    """Take half of each key head's channels from the previous token, without rotation (`variants.partial_offset`)."""
+    """Take half of each key head's channels from the previous token, without rotation
+    (`variants.partial_offset`).
+    """
 
     def __init__(self, kv_heads: int, first: str) -> None:
         super().__init__(2, True, False, first)
@@ -127,8 +160,14 @@ class PartialKeyOffset(Shift):
         return offset(current, previous).flatten(-2)
 
 
-def unrotated(rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Forward hook: return cos and sin [batch, pos, d_head], with angle 0 where `PartialKeyOffset` moves keys."""
+def unrotated(
+    rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Forward hook: return cos and sin [batch, pos, d_head], with angle 0 where `PartialKeyOffset`
+    moves keys.
+    """
     fixed = float(getattr(rotary, "attention_scaling", 1.0)), 0.0
-    cos, sin = (offset(x, torch.full_like(x, value)) for x, value in zip(angles, fixed, strict=True))
+    cos, sin = (
+        offset(x, torch.full_like(x, value)) for x, value in zip(angles, fixed, strict=True)
+    )
     return cos, sin

@@ -14,7 +14,13 @@ from typing import Any
 
 NAME = "modeling_kv_shift"
 MODULES = (
-    *("tasks.config", "ihlab.model.variants.partial_offset", "ihlab.model.shift", "ihlab.hf.pickled", "ihlab.hf.links"),
+    *(
+        "tasks.config",
+        "ihlab.model.variants.partial_offset",
+        "ihlab.model.shift",
+        "ihlab.hf.pickled",
+        "ihlab.hf.links",
+    ),
     *("ihlab.hf.shift", "ihlab.hf.cache", "ihlab.hf.attention", "ihlab.hf.model"),
 )
 HERE_ONLY = ("from_pretrained", "save_pretrained", "register_for_auto_class")
@@ -50,14 +56,21 @@ def source() -> str:
             else:
                 alone = _text(node, text.splitlines())
                 names = symtable(alone, module, "exec")
-                defined = {symbol.get_name() for symbol in names.get_symbols() if symbol.is_assigned()}
+                defined = {
+                    symbol.get_name() for symbol in names.get_symbols() if symbol.is_assigned()
+                }
                 statements.append((defined, _used(names), alone))
     needed: set[str] = {"KVShiftConfig", "__getattr__", "Tensor"}
-    while more := set().union(*(used for defined, used, _ in statements if defined & needed)) - needed:
+    while (
+        more := set().union(*(used for defined, used, _ in statements if defined & needed)) - needed
+    ):
         needed |= more
     import_lines = "\n".join(sorted({line for name, line in imports.items() if name in needed}))
     return "\n\n".join(
-        [START.format(imports=import_lines), *(text for defined, _, text in statements if defined & needed)]
+        [
+            START.format(imports=import_lines),
+            *(text for defined, _, text in statements if defined & needed),
+        ]
     )
 
 
@@ -66,19 +79,28 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
     origin = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
     if origin.startswith(("from ihlab", "from tasks", "from jaxtyping")):
         return {}
-    return {alias.asname or alias.name: f"{origin}import {ast.unparse(alias)}" for alias in node.names}
+    return {
+        alias.asname or alias.name: f"{origin}import {ast.unparse(alias)}" for alias in node.names
+    }
 
 
 def _text(node: Any, lines: list[str]) -> str:
     """Return the lines of a statement, with its comments."""
     for method in getattr(node, "body", ()):
         if getattr(method, "name", "") in HERE_ONLY:
-            lines[_first(method) - 1 : method.end_lineno] = [""] * (method.end_lineno - _first(method) + 1)
-    return re.sub("\n{3,}", "\n\n", "\n".join(lines[_first(node) - 1 : node.end_lineno])).rstrip() + "\n"
+            lines[_first(method) - 1 : method.end_lineno] = [""] * (
+                method.end_lineno - _first(method) + 1
+            )
+    return (
+        re.sub("\n{3,}", "\n\n", "\n".join(lines[_first(node) - 1 : node.end_lineno])).rstrip()
+        + "\n"
+    )
 
 
 def _first(node: Any) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+    return min(
+        [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
+    )
 
 
 def _used(names: SymbolTable) -> set[str]:

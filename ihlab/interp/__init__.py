@@ -1,4 +1,6 @@
-"""Analyses of a trained model: effective attention, head scores, ablations, routes, circuits, onset."""
+"""Analyses of a trained model: effective attention, head scores, ablations, routes, circuits,
+onset.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,12 @@ _HOME = {
     "shift_report": "ihlab.interp.shifts",
 }
 
-__all__ = ["HeadMonitor", "effective_pattern", "head_scores", "locate_induction_heads", "shift_report"]
+__all__ = [
+    "HeadMonitor",
+    "effective_pattern",
+    "head_scores",
+    "locate_induction_heads",
+    "shift_report",
+]
 
 __getattr__, __dir__ = lazy(__name__, _HOME)

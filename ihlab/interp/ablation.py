@@ -46,23 +46,26 @@ def ablate_heads(
 ) -> dict[str, float]:
     """Return loss over targets and accuracy over answers with these heads ablated together.
 
-    `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a Hugging Face causal LM, whose z is the input of
-    attention's output projection.
+    `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a Hugging Face causal LM, whose z
+    is the input of attention's output projection.
 
     `how` names what replaces the heads' z. The replacement is computed on the clean run:
 
     - "zero": zeros;
-    - "mean": the head's mean z over all sequences and positions, one vector. It keeps the constant part that the
-      rest of the model may rely on. A mean per position would also keep positional information;
-    - "resample": the head's z at the same position of another sequence, paired at random by `seed`. It stays
-      in distribution, but carries the wrong information. Past the end of a shorter sequence, its last z is used.
+    - "mean": the head's mean z over all sequences and positions, one vector. It keeps the constant
+      part that the rest of the model may rely on. A mean per position would also keep positional
+      information;
+    - "resample": the head's z at the same position of another sequence, paired at random by `seed`.
+      It stays in distribution, but carries the wrong information. Past the end of a shorter
+      sequence, its last z is used.
 
-    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, which may come before or after the tokens. Means
-    leave padding out. Without a mask, padding is recognised by the padding id of the model's task.
+    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, which may come before or after
+    the tokens. Means leave padding out. Without a mask, padding is recognised by the padding id of
+    the model's task.
 
-    If `heads` is empty, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head
-    that does not exist, an unknown `how`, a batch without targets or answers, a single sequence to resample from, and
-    patterns without a model.
+    If `heads` is empty, the model is not changed. Hooks are removed afterwards. Raises
+    `ConfigError` for a head that does not exist, an unknown `how`, a batch without targets or
+    answers, a single sequence to resample from, and patterns without a model.
     """
     run = AblatableRun(opened_model(model, WHY_A_MODEL), batch, attention_mask)
     return totals(run.without(heads, how, seed))
@@ -81,16 +84,20 @@ def ablation_sweep(
 
     Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
-    `loss_rise` is the rise of the summed loss per target, `loss_rise_error` its standard error over sequences.
-    The other arguments and the errors are those of `ablate_heads`.
+    `loss_rise` is the rise of the summed loss per target, `loss_rise_error` its standard error over
+    sequences. The other arguments and the errors are those of `ablate_heads`.
     """
     run = AblatableRun(opened_model(model, WHY_A_MODEL), batch, attention_mask)
     if heads is None:
         heads = every_head(run.model)
     table = []
     for layer, head in tracked(heads, "ablating heads"):
-        table.append({"layer": layer, "head": head, "how": how, **run.effect([(layer, head)], how, seed)})
-    return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
+        table.append(
+            {"layer": layer, "head": head, "how": how, **run.effect([(layer, head)], how, seed)}
+        )
+    return pd.DataFrame(
+        table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"]
+    )
 
 
 @own_settings()
@@ -103,18 +110,21 @@ def ablate_together(
     seed: int = 0,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
-    """Ablate heads together, and random sets of equally many other heads as controls. Return one row per set.
+    """Ablate heads together, and random sets of equally many other heads as controls. Return one
+    row per set.
 
-    A redundant head costs little when ablated alone, and a random head can cost more than twice its error. So
-    ablate all induction heads together, and compare with equally many random heads, from any layers or the same layers.
+    A redundant head costs little when ablated alone, and a random head can cost more than twice its
+    error. So ablate all induction heads together, and compare with equally many random heads, from
+    any layers or the same layers.
 
     `heads`: pairs (layer, head), or a table with the columns layer, head and matches_prefix
     (`locate_induction_heads`), of which only matching heads are used. Columns:
 
-    - `heads`: "these", the given heads; "random", equally many others; or "same layers", equally many others from each
-      of the same layers (all others, if a layer has fewer);
+    - `heads`: "these", the given heads; "random", equally many others; or "same layers", equally
+      many others from each of the same layers (all others, if a layer has fewer);
     - `draw`: 0, 1, ... of `controls` draws; `n`: the number of heads in the set;
-    - `loss`, the task's loss; `loss_rise`, `loss_rise_error` and `accuracy_fall`, as in `ablation_sweep`.
+    - `loss`, the task's loss; `loss_rise`, `loss_rise_error` and `accuracy_fall`, as in
+      `ablation_sweep`.
 
     Raises `ConfigError` without heads, and as `ablate_heads` does.
     """
@@ -138,7 +148,15 @@ def ablate_together(
     rows = []
     for name, draw, chosen in tracked(sets, "ablating sets of heads"):
         effect = run.effect(chosen, how, seed)
-        rows.append({"heads": name, "draw": draw, "n": len(chosen), "loss": clean_loss + effect["loss_rise"], **effect})
+        rows.append(
+            {
+                "heads": name,
+                "draw": draw,
+                "n": len(chosen),
+                "loss": clean_loss + effect["loss_rise"],
+                **effect,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -148,7 +166,9 @@ def every_head(size: Any) -> list[Head]:
 
 
 class AblatableRun:
-    """A model's run on a batch, clean and with heads ablated. Each sequence's padding is moved to its end."""
+    """A model's run on a batch, clean and with heads ablated. Each sequence's padding is moved to
+    its end.
+    """
 
     def __init__(self, model: HeadModel, batch: Batch, attention_mask: Any = None) -> None:
         check_measurable(batch)
@@ -175,7 +195,9 @@ class AblatableRun:
             return row_scores(self.model, self.batch)
 
     def effect(self, heads: Sequence[Head], how: str, seed: int) -> dict[str, float]:
-        """Return the rise of the loss with its standard error, and the fall of the accuracy, if these are ablated."""
+        """Return the rise of the loss with its standard error, and the fall of the accuracy, if
+        these are ablated.
+        """
         rows = self.without(heads, how, seed)
         rise, error = _ratio(rows["loss"] - self.clean_scores["loss"], rows["targets"])
         fall, _ = _ratio(self.clean_scores["right"] - rows["right"], rows["answers"])
@@ -188,7 +210,8 @@ def replacement(
     seed: int = 0,
     real: Mask | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Return what replaces z when heads are ablated. `how` and the `ConfigError`s are those of `ablate_heads`.
+    """Return what replaces z when heads are ablated. `how` and the `ConfigError`s are those of
+    `ablate_heads`.
 
     `real` marks tokens; padding comes after them.
     """
@@ -202,7 +225,8 @@ def replacement(
         total = (z * counted).sum(dim=(0, 1), keepdim=True)
         return (total / counted.sum().clamp_min(1)).expand_as(z)
     require(
-        len(z) >= 2, "The batch has one sequence, but resampling needs at least 2: it takes the values of another one."
+        len(z) >= 2,
+        "The batch has one sequence, but resampling needs at least 2: it takes the values of another one.",
     )
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(z)))
     source = torch.empty_like(order)
@@ -218,7 +242,8 @@ def replacement(
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
     """Return the summed loss and the number of correct answers of each sequence.
 
-    Columns: `loss`, and the counts `targets`, `right` (correct answers) and `answers`. Padding, if any, must come last.
+    Columns: `loss`, and the counts `targets`, `right` (correct answers) and `answers`. Padding, if
+    any, must come last.
     """
     check_measurable(batch)
     logits = opened_model(model, WHY_A_MODEL).logits(tokens_of(batch))
@@ -246,9 +271,13 @@ def check_measurable(batch: Batch) -> None:
     require_whole(batch)
     for name in ("targets", "answers"):
         shape, inputs = list(np.shape(getattr(batch, name))), list(np.shape(batch.inputs))
-        require(shape == inputs, f"The batch's {name} have the shape {shape}, but its inputs are {inputs}.")
         require(
-            bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured on it."
+            shape == inputs,
+            f"The batch's {name} have the shape {shape}, but its inputs are {inputs}.",
+        )
+        require(
+            bool((getattr(batch, name) != IGNORE).any()),
+            f"The batch has no {name}: nothing can be measured on it.",
         )
 
 
@@ -258,7 +287,9 @@ def totals(rows: pd.DataFrame) -> dict[str, float]:
     return {"loss": total["loss"] / total["targets"], "accuracy": total["right"] / total["answers"]}
 
 
-def replacer(heads: list[int], values: Float[Tensor, "batch pos head d_head"]) -> Callable[[Tensor], Tensor]:
+def replacer(
+    heads: list[int], values: Float[Tensor, "batch pos head d_head"]
+) -> Callable[[Tensor], Tensor]:
     """Return a function of z that replaces these heads' z by `values`."""
 
     def function(z: Tensor) -> Tensor:
@@ -275,7 +306,9 @@ def tokens_of(batch: Batch) -> Int[Tensor, "batch pos"]:
 
 
 def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
-    """Return sum(amounts) / sum(counts) over independent sequences, and its standard error to first order."""
+    """Return sum(amounts) / sum(counts) over independent sequences, and its standard error to first
+    order.
+    """
     ratio = amounts.sum() / counts.sum()
     spread = (amounts - ratio * counts).std(ddof=1) * len(amounts) ** 0.5
     return float(ratio), float(spread / counts.sum())

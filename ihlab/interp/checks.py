@@ -1,4 +1,6 @@
-"""Checks that several analyses share: the model is a `Transformer`, its heads exist, its routes are exact."""
+"""Checks that several analyses share: the model is a `Transformer`, its heads exist, its routes are
+exact.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -13,8 +15,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def transformer_only(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Make a function of a `Transformer` run in `own_settings` and raise `ConfigError` for any other model."""
+def transformer_only(
+    function: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], T]:
+    """Make a function of a `Transformer` run in `own_settings` and raise `ConfigError` for any
+    other model.
+    """
 
     @wraps(function)
     @own_settings()
@@ -31,13 +37,20 @@ def transformer_only(function: Callable[Concatenate[Any, P], T]) -> Callable[Con
 
 
 def require_heads(size: Any, heads: Iterable[Any]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything except pairs of integers.
+    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything except
+    pairs of integers.
 
     `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.
     """
     for each in heads:
-        pair = isinstance(each, Sequence) and len(each) == 2 and all(isinstance(number, Integral) for number in each)
-        require(pair, f"heads holds {each!r}, but must be pairs (layer, head), as in [(1, 0), (1, 3)].")
+        pair = (
+            isinstance(each, Sequence)
+            and len(each) == 2
+            and all(isinstance(number, Integral) for number in each)
+        )
+        require(
+            pair, f"heads holds {each!r}, but must be pairs (layer, head), as in [(1, 0), (1, 3)]."
+        )
         layer, head = each
         require(
             0 <= layer < size.n_layers and 0 <= head < size.n_heads,
@@ -47,9 +60,11 @@ def require_heads(size: Any, heads: Iterable[Any]) -> None:
 
 
 def require_routes(cfg: Any) -> None:
-    """Raise `ConfigError` if anything other than alpha and beta mixes earlier tokens into keys or values.
+    """Raise `ConfigError` if anything other than alpha and beta mixes earlier tokens into keys or
+    values.
 
-    For such a model, no pattern over tokens says what heads read, and no one matrix or route says what queries match.
+    For such a model, no pattern over tokens says what heads read, and no one matrix or route says
+    what queries match.
     """
     field = getattr(cfg, "mixes_tokens", None)  # missing in TransformerLens' own configs
     require(
@@ -61,6 +76,10 @@ def require_routes(cfg: Any) -> None:
 
 
 def effective_known(cfg: Any) -> bool:
-    """Return True if effective patterns say what heads read: only one alpha and one beta per head mix tokens."""
-    by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "learned_shifts", ())
+    """Return True if effective patterns say what heads read: only one alpha and one beta per head
+    mix tokens.
+    """
+    by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(
+        cfg, "learned_shifts", ()
+    )
     return getattr(cfg, "mixes_tokens", None) is None and not by_channel

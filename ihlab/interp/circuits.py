@@ -1,8 +1,10 @@
-"""QK and OV circuits: the matrices that decide where a head attends and what it writes (Elhage et al. 2021).
+"""QK and OV circuits: the matrices that decide where a head attends and what it writes (Elhage et
+al. 2021).
 
-Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The norms'
-learned weights and a LayerNorm's centring are folded in; their scales and biases are not. Rotary embeddings and ALiBi
-are left out, so W_QK gives the score of two tokens at the same position. Gamma, the query shift, is left out too.
+Matrices act on row vectors, as in TransformerLens: scores are x_q W_QK x_k^T, outputs x W_OV. The
+norms' learned weights and a LayerNorm's centring are folded in; their scales and biases are not.
+Rotary embeddings and ALiBi are left out, so W_QK gives the score of two tokens at the same
+position. Gamma, the query shift, is left out too.
 """
 
 import math
@@ -25,11 +27,12 @@ SHIFTS = ("alpha", "beta")
 
 @transformer_only
 def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """Return W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w = norm weight.
+    """Return W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w
+    = norm weight.
 
-    `route` is the column of alpha: 0 for the key's own token, 1 for the token before it. A vanilla head has route 0
-    only, without a weight. Raises `ConfigError` for a head or route that does not exist, for queries and keys that
-    pass a norm, and as `require_routes` does.
+    `route` is the column of alpha: 0 for the key's own token, 1 for the token before it. A vanilla
+    head has route 0 only, without a weight. Raises `ConfigError` for a head or route that does not
+    exist, for queries and keys that pass a norm, and as `require_routes` does.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     require(
@@ -38,7 +41,10 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
         "queries, keys and scores, and there is no W_QK.",
     )
     for name in ("W_Q", "W_K"):
-        require(hasattr(attn, name), f"{type(attn).__name__}, the attention of layer {layer}, has no {name}.")
+        require(
+            hasattr(attn, name),
+            f"{type(attn).__name__}, the attention of layer {layer}, has no {name}.",
+        )
     weight = _route(attn, "alpha", group, route)
     scale = weight / math.sqrt(attn.W_Q.shape[-1])
     queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
@@ -47,7 +53,8 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
 @transformer_only
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """Return W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
+    """Return W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for
+    `route`.
 
     An output gate is left out.
     """
@@ -58,7 +65,9 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
 @transformer_only
 def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
-    """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a vanilla head."""
+    """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a
+    vanilla head.
+    """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     choose("shift", name, SHIFTS)
     if not _is_shifted(attn):
@@ -70,16 +79,22 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
 @own_settings()
 @torch.no_grad()
 def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
-    """Return sum Re(lambda) / sum |lambda| over the eigenvalues of W_E W_OV W_U (Elhage et al. 2021).
+    """Return sum Re(lambda) / sum |lambda| over the eigenvalues of W_E W_OV W_U (Elhage et al.
+    2021).
 
-    1 means copying, -1 suppression. A shifted head's W_OV includes its largest beta: with beta = (-1, 0) it suppresses
-    what W_V W_O copies. The product has low rank: at most d_head eigenvalues are nonzero. Only those are computed.
+    1 means copying, -1 suppression. A shifted head's W_OV includes its largest beta: with beta =
+    (-1, 0) it suppresses what W_V W_O copies. The product has low rank: at most d_head eigenvalues
+    are nonzero. Only those are computed.
     """
-    raised = model.tokens_to_residual_directions(torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)).T
+    raised = model.tokens_to_residual_directions(
+        torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)
+    ).T
     fractions = []
     for layer, head in product(range(model.cfg.n_layers), range(model.cfg.n_heads)):
         ov = ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta"))
-        fractions.append(eigenvalue_fraction(FactoredMatrix(model.W_E @ ov.A, ov.B @ raised).eigenvalues))
+        fractions.append(
+            eigenvalue_fraction(FactoredMatrix(model.W_E @ ov.A, ov.B @ raised).eigenvalues)
+        )
     return torch.stack(fractions).unflatten(0, (model.cfg.n_layers, model.cfg.n_heads))
 
 
@@ -92,7 +107,9 @@ def eigenvalue_fraction(eigenvalues: Complex[Tensor, " n"]) -> Float[Tensor, ""]
 def _behind_norm(
     model: Transformer, layer: int, weight: Float[Tensor, "d_model d_head"]
 ) -> Float[Tensor, "d_model d_head"]:
-    """Fold the layer's norm, except its scale, into a weight that reads the normalised residual stream."""
+    """Fold the layer's norm, except its scale, into a weight that reads the normalised residual
+    stream.
+    """
     norm = model.layers[layer].ln1
     if not isinstance(norm, RMSNorm):
         return weight
@@ -111,7 +128,9 @@ def _is_shifted(attn: Any) -> bool:
 
 
 def _route(attn: Any, name: str, group: int, route: int) -> Tensor | float:
-    """Return the weight of a key/value head's route: an entry of its alpha or beta, or 1 without a shift."""
+    """Return the weight of a key/value head's route: an entry of its alpha or beta, or 1 without a
+    shift.
+    """
     if not _is_shifted(attn):
         require(route == 0, f"There is no route {route}: a vanilla head has route 0 only.")
         return 1.0

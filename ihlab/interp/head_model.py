@@ -1,4 +1,5 @@
-"""`HeadModel`, the interface for scoring and ablating heads, and its implementation for our own models.
+"""`HeadModel`, the interface for scoring and ablating heads, and its implementation for our own
+models.
 
 `ihlab.interp.hugging_face` implements the interface for models of other libraries.
 """
@@ -24,7 +25,9 @@ from ihlab.runtime.modes import evaluating
 from tasks.config import require
 
 PATTERN_KINDS = ("raw", "effective")
-"""Kinds of pattern: "raw" shows which key a query matches, "effective" which token's value it reads."""
+"""Kinds of pattern: "raw" shows which key a query matches, "effective" which token's value it
+reads.
+"""
 
 ReplaceZ = Callable[[Tensor], Tensor]
 """Maps a layer's z [batch, pos, head, d_head] to its replacement."""
@@ -35,16 +38,20 @@ Patterns = dict[str, Float[Tensor, "layer batch head query key"]]
 
 
 class HeadModel(ABC):
-    """A model whose heads can be scored and ablated. It is measured in evaluation mode, and its mode is restored.
+    """A model whose heads can be scored and ablated. It is measured in evaluation mode, and its
+    mode is restored.
 
     - `module`: the module that takes tokens; `embed`: its token embedding;
     - `n_layers`, `n_heads` (query heads in each layer), `d_vocab`;
     - `n_ctx`: the maximum number of positions; None: no maximum;
-    - `reach`: how many of the latest tokens every layer can attend to (the width of a sliding window); None: all;
-    - `tokens`: how the model's probe sequences are built: content ids, first tokens, length, padding id.
+    - `reach`: how many of the latest tokens every layer can attend to (the width of a sliding
+      window); None: all;
+    - `tokens`: how the model's probe sequences are built: content ids, first tokens, length,
+      padding id.
 
-    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Without a mask, padding is recognised by the
-    padding id of the model's task. Padding a sequence does not change its results.
+    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Without a mask, padding is
+    recognised by the padding id of the model's task. Padding a sequence does not change its
+    results.
     """
 
     module: nn.Module
@@ -70,7 +77,8 @@ class HeadModel(ABC):
     def on_device(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         """Return the tokens on the model's device.
 
-        Raises `ConfigError` for ids outside the vocabulary, too many positions, and a model without weights.
+        Raises `ConfigError` for ids outside the vocabulary, too many positions, and a model without
+        weights.
         """
         require(
             self.n_ctx is None or tokens.shape[1] <= self.n_ctx,
@@ -81,7 +89,10 @@ class HeadModel(ABC):
             low >= 0 and high < self.d_vocab,
             f"The tokens have ids from {low} to {high}, but the vocabulary is 0 to {self.d_vocab - 1}.",
         )
-        require(self.device.type != "meta", f"The {self.name} is on the meta device: it has no weights to measure.")
+        require(
+            self.device.type != "meta",
+            f"The {self.name} is on the meta device: it has no weights to measure.",
+        )
         return tokens.to(self.device)
 
     def probe_rows(
@@ -89,7 +100,8 @@ class HeadModel(ABC):
     ) -> Int[Tensor, "rows pos"]:
         """Return sequences of repeated random tokens for the model; see `head_scores`.
 
-        Raises `ConfigError` for a length over n_ctx or over a sliding window, and for ids outside the vocabulary.
+        Raises `ConfigError` for a length over n_ctx or over a sliding window, and for ids outside
+        the vocabulary.
         """
         length = self.tokens.length if length is None else length
         require(
@@ -108,7 +120,9 @@ class HeadModel(ABC):
         return (probe.shape[1] - len(self.tokens.begin)) // repeats
 
     def mask(self, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
-        """Return which positions are not padding; None: all. Raises `ConfigError` as `mask_of` does."""
+        """Return which positions are not padding; None: all. Raises `ConfigError` as `mask_of`
+        does.
+        """
         return mask_of(tokens, attention_mask, self.tokens.padding)
 
     @torch.no_grad()
@@ -124,8 +138,12 @@ class HeadModel(ABC):
             order = real_first(real)
             return in_order(self._logits(in_order(ids, order, 1)), order.argsort(dim=1), 1)
 
-    def differentiable_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits of valid tokens, with an autograd graph if enabled. Padding must come last."""
+    def differentiable_logits(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        """Return the logits of valid tokens, with an autograd graph if enabled. Padding must come
+        last.
+        """
         with evaluating(self.module):
             return self._logits(tokens)
 
@@ -138,8 +156,8 @@ class HeadModel(ABC):
     ) -> Patterns:
         """Return patterns, keyed by kind. Effective patterns have beta's gauge fixed.
 
-        Attention to and from padding is 0. Raises `ConfigError` for a model without patterns, or whose patterns are not
-        causal or not finite.
+        Attention to and from padding is 0. Raises `ConfigError` for a model without patterns, or
+        whose patterns are not causal or not finite.
         """
         ids = self.on_device(tokens)
         real = self.mask(ids, attention_mask)
@@ -155,7 +173,9 @@ class HeadModel(ABC):
         }
 
     def z(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
-        """Return every layer's z. Padding, if any, must come last in each sequence. Raises as `replacing` does."""
+        """Return every layer's z. Padding, if any, must come last in each sequence. Raises as
+        `replacing` does.
+        """
         with self._noting_z() as z, torch.no_grad(), evaluating(self.module):
             self._logits(self.on_device(tokens))
         return [z[layer] for layer in range(self.n_layers)]
@@ -163,16 +183,22 @@ class HeadModel(ABC):
     @contextmanager
     def _noting_z(self) -> Iterator[dict[int, Tensor]]:
         z = dict[int, Tensor]()
-        with self.replacing({layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}):
+        with self.replacing(
+            {layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}
+        ):
             yield z
 
     def require_ids_read_once(self) -> None:
-        """Raise `ConfigError` if token ids reach the model in other ways than through its token embedding."""
+        """Raise `ConfigError` if token ids reach the model in other ways than through its token
+        embedding.
+        """
         return
 
     @property
     def exact_kind(self) -> str:
-        """The kind of pattern that says what heads read: "effective", or "raw" if effective patterns are not exact."""
+        """The kind of pattern that says what heads read: "effective", or "raw" if effective
+        patterns are not exact.
+        """
         return "effective"
 
     # Implemented by subclasses
@@ -188,7 +214,9 @@ class HeadModel(ABC):
 
     @abstractmethod
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
-        """Replace layers' z by functions of it while the context is open. Raises `ConfigError` where z is unknown."""
+        """Replace layers' z by functions of it while the context is open. Raises `ConfigError`
+        where z is unknown.
+        """
 
     @abstractmethod
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
@@ -207,8 +235,15 @@ class OurModel(HeadModel):
     def __init__(self, model: Transformer, prepend_bos: bool | None = None) -> None:
         cfg = model.cfg
         self.module, self.embed = model, model.embed
-        self.n_layers, self.n_heads, self.d_vocab, self.n_ctx = cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx
-        self.tokens = beginning(model_tokens(model), prepend_bos, model.special_tokens.get("bos_token_id"))
+        self.n_layers, self.n_heads, self.d_vocab, self.n_ctx = (
+            cfg.n_layers,
+            cfg.n_heads,
+            cfg.d_vocab,
+            cfg.n_ctx,
+        )
+        self.tokens = beginning(
+            model_tokens(model), prepend_bos, model.special_tokens.get("bos_token_id")
+        )
 
     @property
     def exact_kind(self) -> str:
@@ -218,7 +253,11 @@ class OurModel(HeadModel):
     @property
     def writes_known(self) -> bool:
         """True unless a custom attention lacks hook_z, W_O or W_V."""
-        return all(hasattr(block.attn, name) for block in self.module.layers for name in ("hook_z", "W_O", "W_V"))
+        return all(
+            hasattr(block.attn, name)
+            for block in self.module.layers
+            for name in ("hook_z", "W_O", "W_V")
+        )
 
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
         cache = probed(self.module, tokens)

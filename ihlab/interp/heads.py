@@ -25,21 +25,24 @@ from tasks.config import require, require_integer
 Scores = dict[str, Float[Tensor, "layer head"]]
 
 PREFIX_LEAST = 0.5
-"""A head matches prefixes if at least half of its attention goes to prefix matches, on tokens that occur four times.
-Uniform attention scores at most a third, on the shortest sequence allowed. The number of repeats matters: on tokens
-that occur twice (`induction_stripe`), fewer heads reach a half."""
+"""A head matches prefixes if at least half of its attention goes to prefix matches, on tokens that
+occur four times. Uniform attention scores at most a third, on the shortest sequence allowed. The
+number of repeats matters: on tokens that occur twice (`induction_stripe`), fewer heads reach a
+half."""
 
 RISE_LEAST = 0.001
-"""A head is needed if ablating it raises the task's loss by at least this many nats. The threshold is small, because
-several heads often share a job: with four prefix-matching heads, ablating one may cost 0.004. `ablate_together`
-ablates them all."""
+"""A head is needed if ablating it raises the task's loss by at least this many nats. The threshold
+is small, because several heads often share a job: with four prefix-matching heads, ablating one may
+cost 0.004. `ablate_together` ablates them all."""
 
 ERRORS_LEAST = 2.0
-"""The rise of the loss must also exceed twice its standard error over sequences. A head without effect passes this
-test about once in forty."""
+"""The rise of the loss must also exceed twice its standard error over sequences. A head without
+effect passes this test about once in forty."""
 
 FEW = 32
-"""In models with at most this many heads, each head is ablated alone; in larger ones, only prefix-matching heads."""
+"""In models with at most this many heads, each head is ablated alone; in larger ones, only
+prefix-matching heads.
+"""
 
 VERDICTS = {
     "induction": "matches prefixes, and the loss rises without it",
@@ -65,34 +68,40 @@ def head_scores(
     bos: bool | None = None,
     probes: int = 1,
 ) -> pd.DataFrame:
-    """Score every head in two rows: one for its raw pattern (`pattern` = "raw"), one for the effective ("effective").
+    """Score every head in two rows: one for its raw pattern (`pattern` = "raw"), one for the
+    effective ("effective").
 
-    `model` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. Of the last
-    two, only a `KVShiftForCausalLM` has a shift: for others, effective patterns equal raw ones. A model is measured
-    in evaluation mode. Its mode and its attention implementation are restored afterwards.
+    `model` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face
+    causal LM. Of the last two, only a `KVShiftForCausalLM` has a shift: for others, effective
+    patterns equal raw ones. A model is measured in evaluation mode. Its mode and its attention
+    implementation are restored afterwards.
 
-    Heads are probed with `rows` sequences of distinct random tokens, repeated 4 times (`induction_stripe`: twice) up to
-    `length`. By default the sequences resemble the training sequences: they have the task's length, content ids and
-    first token. If a model's training is unknown, they have at most `ihlab.measure.probe.LONGEST_PROBE` positions, fit
-    in a sliding window, and use the vocabulary without the special tokens of the model's config. They begin with a
-    bos token if the tokenizer stored with the model adds one; `bos` overrides this. Tokens are drawn from `ids` if
-    given. With several `probes`, prefix_matching and same_distance_control are means over that many seeds.
+    Heads are probed with `rows` sequences of distinct random tokens, repeated 4 times
+    (`induction_stripe`: twice) up to `length`. By default the sequences resemble the training
+    sequences: they have the task's length, content ids and first token. If a model's training is
+    unknown, they have at most `ihlab.measure.probe.LONGEST_PROBE` positions, fit in a sliding
+    window, and use the vocabulary without the special tokens of the model's config. They begin with
+    a bos token if the tokenizer stored with the model adds one; `bos` overrides this. Tokens are
+    drawn from `ids` if given. With several `probes`, prefix_matching and same_distance_control are
+    means over that many seeds.
 
-    The scores from ablation (`ablation_sweep`, mean) need a task's `batch`. `attention_mask` marks its
-    padding (1: a token, 0: padding); a task's own padding is recognised without it. Both rows of a head have the same
-    scores from weights and from ablation.
+    The scores from ablation (`ablation_sweep`, mean) need a task's `batch`. `attention_mask` marks
+    its padding (1: a token, 0: padding); a task's own padding is recognised without it. Both rows
+    of a head have the same scores from weights and from ablation.
 
-    eigenvalue_copying is NaN where it is not known what heads write, as for a custom attention without hook_z, W_V or
-    W_O, and where another library's values are not linear in attention's input. Effective patterns use
-    `gauge_fixed(beta)`; those of a vanilla model are the raw ones.
+    eigenvalue_copying is NaN where it is not known what heads write, as for a custom attention
+    without hook_z, W_V or W_O, and where another library's values are not linear in attention's
+    input. Effective patterns use `gauge_fixed(beta)`; those of a vanilla model are the raw ones.
 
-    `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a tensor, array or
-    tuple [layer][batch, head, query, key]. The table then has only the columns of `scores_of_patterns`, and one row per
-    head (two for a cache). `attention_mask` then marks the padding of the tokens.
+    `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a
+    tensor, array or tuple [layer][batch, head, query, key]. The table then has only the columns of
+    `scores_of_patterns`, and one row per head (two for a cache). `attention_mask` then marks the
+    padding of the tokens.
 
-    Raises `ConfigError` if fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
-    sliding window, for patterns without tokens or with a `batch`, for tokens that do not fit the patterns or do not
-    repeat, for patterns that are not those of a causal model, and for any other `model`, naming its type.
+    Raises `ConfigError` if fewer than 3 distinct tokens would be repeated, for a `length` over
+    n_ctx or over a sliding window, for patterns without tokens or with a `batch`, for tokens that
+    do not fit the patterns or do not repeat, for patterns that are not those of a causal model, and
+    for any other `model`, naming its type.
 
     The columns:
     """
@@ -112,7 +121,10 @@ def head_scores(
     scores = random_scores(source, rows, length, ids, seed)
     if probes > 1:
         again = range(seed + 1, seed + probes)
-        more = [probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i) for i in again]
+        more = [
+            probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i)
+            for i in again
+        ]
         for kind, of_kind in scores.items():
             for name in ("prefix_matching", "same_distance_control"):
                 over_probes = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
@@ -140,22 +152,30 @@ def locate_induction_heads(
     """Rank every head, most likely induction head first. The column `induction` holds the verdict.
 
     `source` is a model, or patterns or a cache with their `tokens`; see `head_scores`. Patterns are
-    [layer, head, query, key] with tokens [pos], or [layer, batch, head, query, key] with tokens [batch, pos]. The
-    columns are those of `head_scores` for effective patterns (raw ones if only those are known), and four more:
+    [layer, head, query, key] with tokens [pos], or [layer, batch, head, query, key] with tokens
+    [batch, pos]. The columns are those of `head_scores` for effective patterns (raw ones if only
+    those are known), and four more:
 
-    - `matches_prefix`: prefix_matching is at least `PREFIX_LEAST`, and for a model same_distance_control is below it.
-      With several `probes`, prefix_matching minus its standard deviation over them must reach `PREFIX_LEAST`;
-    - `needed`: the loss rises when the head is ablated alone on a task's `batch`: loss_rise is at least `RISE_LEAST`
-      and exceeds `ERRORS_LEAST` standard errors. In a model with more than `FEW` heads, only those that match prefixes
-      are ablated. None for heads that were not ablated (`ablate_together` ablates heads together);
-    - `verdict`: one of `VERDICTS`; it follows from matches_prefix, needed, and whether ablation lowers the loss;
-    - `induction`: matches_prefix and needed are true. Without a `batch`, it equals matches_prefix (verdict "matches").
+    - `matches_prefix`: prefix_matching is at least `PREFIX_LEAST`, and for a model
+      same_distance_control is below it. With several `probes`, prefix_matching minus its standard
+      deviation over them must reach `PREFIX_LEAST`;
+    - `needed`: the loss rises when the head is ablated alone on a task's `batch`: loss_rise is at
+      least `RISE_LEAST` and exceeds `ERRORS_LEAST` standard errors. In a model with more than `FEW`
+      heads, only those that match prefixes are ablated. None for heads that were not ablated
+      (`ablate_together` ablates heads together);
+    - `verdict`: one of `VERDICTS`; it follows from matches_prefix, needed, and whether ablation
+      lowers the loss;
+    - `induction`: matches_prefix and needed are true. Without a `batch`, it equals matches_prefix
+      (verdict "matches").
 
-    Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. `tokens` should be a random
-    sequence, repeated at least once. Equally spaced repeats cannot tell an induction head from one that attends by
-    position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
+    Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. `tokens`
+    should be a random sequence, repeated at least once. Equally spaced repeats cannot tell an
+    induction head from one that attends by position. Raises `ConfigError` for a `batch` of a single
+    sequence, and as `head_scores` does.
     """
-    table = scored_heads(source, batch, attention_mask, rows=rows, ids=ids, seed=seed, tokens=tokens, probes=probes)
+    table = scored_heads(
+        source, batch, attention_mask, rows=rows, ids=ids, seed=seed, tokens=tokens, probes=probes
+    )
     table = table[table["pattern"] == table["pattern"].iloc[-1]]  # effective, where it is known
     return table.drop(columns="pattern").reset_index(drop=True)
 
@@ -167,7 +187,8 @@ def scored_heads(
     attention_mask: Any = None,
     **probe: Any,
 ) -> pd.DataFrame:
-    """Return `head_scores` of every kind of pattern, ranked and with the verdicts of `locate_induction_heads`.
+    """Return `head_scores` of every kind of pattern, ranked and with the verdicts of
+    `locate_induction_heads`.
 
     `probe` holds other arguments of `head_scores`.
     """
@@ -189,7 +210,9 @@ def scored_heads(
 
 
 def judged(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of `head_scores`, ranked, with the columns matches_prefix, needed, verdict and induction."""
+    """Return a table of `head_scores`, ranked, with the columns matches_prefix, needed, verdict and
+    induction.
+    """
     last = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
     last = last.sort_values("prefix_matching", ascending=False, kind="stable")
     least = last["prefix_matching"] - last.get("prefix_matching_sd", 0.0)
@@ -200,21 +223,30 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
     error = ERRORS_LEAST * last.get("loss_rise_error", pd.Series(np.nan, index=last.index))
     known = rise.notna()
     costs = (rise >= RISE_LEAST) & (rise > error)
-    needed = costs if known.all() else costs.astype(object).where(known, None)  # bool, so that ~needed negates it
+    needed = (
+        costs if known.all() else costs.astype(object).where(known, None)
+    )  # bool, so that ~needed negates it
     suppresses = (rise <= -RISE_LEAST) & (-rise > error)
     words = ["", "matches", "induction", "suppresses"]
     verdict = np.select([~matches, ~known, costs, suppresses], words, "not needed")
     names = ["layer", "head"]
     verdicts = last[names].assign(
-        matches_prefix=matches, needed=needed, verdict=verdict, induction=np.isin(verdict, ["induction", "matches"])
+        matches_prefix=matches,
+        needed=needed,
+        verdict=verdict,
+        induction=np.isin(verdict, ["induction", "matches"]),
     )
-    return verdicts.merge(scores, on=names)[[*scores, "matches_prefix", "needed", "verdict", "induction"]]
+    return verdicts.merge(scores, on=names)[
+        [*scores, "matches_prefix", "needed", "verdict", "induction"]
+    ]
 
 
 def random_scores(
     source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
 ) -> dict[str, Scores]:
-    """Return every score from random tokens and from weights, keyed by kind of pattern; see `head_scores`."""
+    """Return every score from random tokens and from weights, keyed by kind of pattern; see
+    `head_scores`.
+    """
     twice = source.probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
     scores = probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed), seed)
     unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
@@ -226,16 +258,21 @@ def random_scores(
 
 
 def probe_scores(
-    model: HeadModel, probe: Int[Tensor, "rows pos"], seed: int = 0, kinds: Sequence[str] = PATTERN_KINDS
+    model: HeadModel,
+    probe: Int[Tensor, "rows pos"],
+    seed: int = 0,
+    kinds: Sequence[str] = PATTERN_KINDS,
 ) -> dict[str, Scores]:
     """Return scores of the patterns on sequences of `probe_rows`, keyed by kind of pattern.
 
-    The scores are those of `pattern_scores`, the offset of `best_offset`, and same_distance_control: the attention
-    between the same positions when the last repeat is rolled, so that they are not prefix matches. Offsets are measured
-    on the rolled sequences too.
+    The scores are those of `pattern_scores`, the offset of `best_offset`, and
+    same_distance_control: the attention between the same positions when the last repeat is rolled,
+    so that they are not prefix matches. Offsets are measured on the rolled sequences too.
     """
     moved = rolled(probe, model.period(probe, PREFIX_REPEATS), seed)
-    by_kind, control = (model.read(rows, kinds) for rows in tracked((probe, moved), "reading random tokens"))
+    by_kind, control = (
+        model.read(rows, kinds) for rows in tracked((probe, moved), "reading random tokens")
+    )
     scores: dict[str, Scores] = {}
     for kind, patterns in by_kind.items():
         same = next((done for done in scores if by_kind[done] is patterns), None)
@@ -255,18 +292,26 @@ def probe_scores(
 
 
 def scores_of_patterns(
-    source: PatternsAlone, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
+    source: PatternsAlone,
+    tokens: Any,
+    batch: Batch | None,
+    ids: Sequence[int] | None,
+    attention_mask: Any = None,
 ) -> pd.DataFrame:
-    """Score patterns on their tokens: `pattern_scores` and `best_offset`, one row per head and kind of pattern.
+    """Score patterns on their tokens: `pattern_scores` and `best_offset`, one row per head and kind
+    of pattern.
 
-    Raises `ConfigError` for arguments that need a model, for tokens that are missing, do not fit or do not
-    repeat, and for patterns that are not those of a causal model.
+    Raises `ConfigError` for arguments that need a model, for tokens that are missing, do not fit or
+    do not repeat, and for patterns that are not those of a causal model.
     """
     require(
         batch is None and ids is None,
         "batch and ids are given, but only a model can be run on them: patterns alone cannot be ablated.",
     )
-    require(tokens is not None, "tokens are not given, but patterns can only be scored with their tokens.")
+    require(
+        tokens is not None,
+        "tokens are not given, but patterns can only be scored with their tokens.",
+    )
     by_kind, rows, real = source.on(tokens, attention_mask)
     scores = {}
     for kind, patterns in by_kind.items():
@@ -283,7 +328,9 @@ def with_ablation(
     attention_mask: Any = None,
     heads: Sequence[tuple[int, int]] | None = None,
 ) -> pd.DataFrame:
-    """Return the table with the effects of mean-ablating each of `heads` (default: all) alone; see `ablation_sweep`."""
+    """Return the table with the effects of mean-ablating each of `heads` (default: all) alone; see
+    `ablation_sweep`.
+    """
     effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads)
     return table.merge(effects.drop(columns="how"), on=["layer", "head"], how="left")
 
@@ -293,7 +340,9 @@ def _by_head(scores: dict[str, Scores]) -> pd.DataFrame:
     tables = {kind: per_head(of_kind) for kind, of_kind in scores.items()}
     for kind, table in tables.items():
         table.insert(2, "pattern", kind)
-    return pd.concat(tables.values()).sort_values(["layer", "head"], kind="stable", ignore_index=True)
+    return pd.concat(tables.values()).sort_values(
+        ["layer", "head"], kind="stable", ignore_index=True
+    )
 
 
 def per_head(scores: Scores) -> pd.DataFrame:

@@ -1,9 +1,10 @@
 """`HeadModel` for Hugging Face causal LMs, and for TransformerLens bridges over them.
 
-PyTorch hooks read the input of each attention's output projection, which is the z of all heads, concatenated.
-The matrix of a linear map is read by passing the rows of the identity through it, so weight names are not needed.
-The effective patterns of a `KVShiftForCausalLM` include its value shift (beta). How other models mix values of
-different tokens is unknown, so their effective patterns are the raw ones.
+PyTorch hooks read the input of each attention's output projection, which is the z of all heads,
+concatenated. The matrix of a linear map is read by passing the rows of the identity through it, so
+weight names are not needed. The effective patterns of a `KVShiftForCausalLM` include its value
+shift (beta). How other models mix values of different tokens is unknown, so their effective
+patterns are the raw ones.
 """
 
 import re
@@ -31,7 +32,9 @@ from ihlab.storage.model_folder import tokenizer_of
 from tasks.config import ConfigError, require
 
 NONLINEAR = 0.02
-"""Relative error above which values count as not linear in attention's input; half precision rounds by less."""
+"""Relative error above which values count as not linear in attention's input; half precision rounds
+by less.
+"""
 
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
 """Names of attention's output projection in Hugging Face models."""
@@ -39,7 +42,9 @@ OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
 
 @dataclass(frozen=True)
 class Layer:
-    """The modules of a layer needed to read its heads: attention, its output projection, and the norm before it."""
+    """The modules of a layer needed to read its heads: attention, its output projection, and the
+    norm before it.
+    """
 
     attention: nn.Module
     output: nn.Module
@@ -47,7 +52,9 @@ class Layer:
 
 
 class HuggingFaceModel(HeadModel):
-    """A Hugging Face causal LM. Its patterns are those of eager attention. The model is left unchanged."""
+    """A Hugging Face causal LM. Its patterns are those of eager attention. The model is left
+    unchanged.
+    """
 
     module: Any
 
@@ -58,16 +65,22 @@ class HuggingFaceModel(HeadModel):
         for field in ("num_hidden_layers", "num_attention_heads"):
             known = isinstance(getattr(config, field, None), int)
             require(known, f"The {self.name} has no attention heads: no {field}.")
-        longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+        longest = getattr(config, "max_position_embeddings", None) or getattr(
+            config, "max_seq_len", None
+        )
         sizes = config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest
         configs = [config, getattr(model, "generation_config", None)]
         if prepend_bos is None:
-            prepend_bos = tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
+            prepend_bos = tokenizer_prepends(
+                model.name_or_path, special_tokens(config).get("bos_token_id")
+            )
         self._describe(model.get_input_embeddings(), sizes, prepend_bos, configs)
 
     @property
     def device(self) -> torch.device:
-        """See `HeadModel.device`. For an offloaded embedding, the device that accelerate will load it on."""
+        """See `HeadModel.device`. For an offloaded embedding, the device that accelerate will load
+        it on.
+        """
         runs_on = getattr(getattr(self.embed, "_hf_hook", None), "execution_device", None)
         return super().device if runs_on is None else torch.device(runs_on)
 
@@ -78,9 +91,15 @@ class HuggingFaceModel(HeadModel):
         )
 
     def _describe(
-        self, embed: nn.Module, sizes: tuple[int, int, int, Any], prepend_bos: bool, configs: Sequence[Any]
+        self,
+        embed: nn.Module,
+        sizes: tuple[int, int, int, Any],
+        prepend_bos: bool,
+        configs: Sequence[Any],
     ) -> None:
-        """Store sizes; read the special ids, the id that begins a sequence, and the sliding window from the configs."""
+        """Store sizes; read the special ids, the id that begins a sequence, and the sliding window
+        from the configs.
+        """
         require_finite(self.module)
         self.embed = embed
         self.n_layers, self.n_heads, self.d_vocab, longest = sizes
@@ -99,7 +118,10 @@ class HuggingFaceModel(HeadModel):
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
         """Return patterns in float32, on the CPU."""
         patterns = self._patterns(tokens)
-        require(bool(patterns.isfinite().all()), f"The patterns of the {self.name} are not finite: load it in float32.")
+        require(
+            bool(patterns.isfinite().all()),
+            f"The patterns of the {self.name} are not finite: load it in float32.",
+        )
         require(
             patterns.triu(1).sum(dim=-1).max().item() < LATER_MOST,
             f"The {self.name} attends to later tokens, but heads are scored in causal language models only.",
@@ -121,7 +143,9 @@ class HuggingFaceModel(HeadModel):
             "exact: use raw patterns (`ihlab.interp.sources.attention_patterns`).",
         )
         layers = zip(patterns, shifts, strict=True)
-        return torch.stack([effective_pattern(pattern, gauge_fixed(_beta(shift))) for pattern, shift in layers])
+        return torch.stack(
+            [effective_pattern(pattern, gauge_fixed(_beta(shift))) for pattern, shift in layers]
+        )
 
     @property
     def exact_kind(self) -> str:
@@ -131,7 +155,9 @@ class HuggingFaceModel(HeadModel):
 
     @property
     def _value_shifts(self) -> list[Any]:
-        """The shift of each layer of a `KVShiftForCausalLM` whose values are shifted; empty for another model."""
+        """The shift of each layer of a `KVShiftForCausalLM` whose values are shifted; empty for
+        another model.
+        """
         shifts: list[Any] = []
         for name, module in self.module.named_modules():
             if name.endswith("shift_norm") and "value" in getattr(module, "sides", ()):
@@ -140,7 +166,9 @@ class HuggingFaceModel(HeadModel):
 
     @contextmanager
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
-        """Replace z by a hook on the output projection's input. Raises `ConfigError` without output projections."""
+        """Replace z by a hook on the output projection's input. Raises `ConfigError` without output
+        projections.
+        """
         require(
             self.writes_known,
             f"The output projections of the {self.name}'s attention were not found: its patterns can be read "
@@ -149,7 +177,9 @@ class HuggingFaceModel(HeadModel):
         with ExitStack() as hooks:
             for layer, function in replace.items():
 
-                def hook(module: nn.Module, args: tuple[Any, ...], function: ReplaceZ = function) -> tuple[Any, ...]:
+                def hook(
+                    module: nn.Module, args: tuple[Any, ...], function: ReplaceZ = function
+                ) -> tuple[Any, ...]:
                     x = args[0]
                     z = function(x.unflatten(-1, (self.n_heads, -1))).to(x)
                     return (z.flatten(-2), *args[1:])
@@ -160,10 +190,11 @@ class HuggingFaceModel(HeadModel):
     def changing(self, kind: str, layer: int, function: ReplaceZ) -> Any:
         """Pass an activation of a Llama block through a function while the context is open.
 
-        `kind` is "q", "k" or "v" [batch, pos, head, d_head] (before QK norm, shift and rotary embedding; keys and
-        values once for all heads that share them), "resid_pre" [batch, pos, d_model] as attention's norm reads it
-        (nothing else reads the change), or "result" [batch, pos, head, d_model], what each head writes (only to be
-        read). Raises `ConfigError` for models of other families.
+        `kind` is "q", "k" or "v" [batch, pos, head, d_head] (before QK norm, shift and rotary
+        embedding; keys and values once for all heads that share them), "resid_pre" [batch, pos,
+        d_model] as attention's norm reads it (nothing else reads the change), or "result" [batch,
+        pos, head, d_model], what each head writes (only to be read). Raises `ConfigError` for
+        models of other families.
         """
         require(
             type(self.module).__name__ in FAMILY,
@@ -173,7 +204,9 @@ class HuggingFaceModel(HeadModel):
         parts = self.layers[layer]
         if kind == "resid_pre":
             assert parts.norm is not None
-            return parts.norm.register_forward_pre_hook(lambda module, args: (function(args[0]), *args[1:]))
+            return parts.norm.register_forward_pre_hook(
+                lambda module, args: (function(args[0]), *args[1:])
+            )
         if kind == "result":
             weight = self.output_weight(layer)
 
@@ -189,7 +222,9 @@ class HuggingFaceModel(HeadModel):
         )
 
     def require_ids_read_once(self) -> None:
-        """See `HeadModel.require_ids_read_once`. Gemma 4, for example, embeds the ids again in each layer."""
+        """See `HeadModel.require_ids_read_once`. Gemma 4, for example, embeds the ids again in each
+        layer.
+        """
         require(
             self._reads_ids_once,
             f"The {self.name} reads token ids also elsewhere than in its token embedding (as Gemma 4 does in every "
@@ -202,7 +237,9 @@ class HuggingFaceModel(HeadModel):
         """True if two sequences have equal logits once they are given the same embeddings."""
         first = list(map(int, self.tokens.content[:4]))
         ids = torch.tensor([first, first[::-1]], device=self.device)
-        same = self.embed.register_forward_hook(lambda module, args, x: x[:1].expand_as(x).contiguous())
+        same = self.embed.register_forward_hook(
+            lambda module, args, x: x[:1].expand_as(x).contiguous()
+        )
         try:
             with evaluating(self.module):
                 one, other = self._logits(ids)
@@ -216,13 +253,17 @@ class HuggingFaceModel(HeadModel):
     @cached_property
     @torch.no_grad()
     def unembedding(self) -> Float[Tensor, "d_model d_vocab"]:
-        """The final norm and the unembedding as one matrix, without the norm's scale or any biases, in float32."""
+        """The final norm and the unembedding as one matrix, without the norm's scale or any biases,
+        in float32.
+        """
         weight = _matrix(self.unembed, self._widths[self.unembed]).to(self.device)
         return _matrix(self.final_norm, len(weight)).to(self.device) @ weight
 
     @property
     def unembeds(self) -> bool:
-        """True if no projection lies between the residual stream and the unembedding (OPT-350m has one)."""
+        """True if no projection lies between the residual stream and the unembedding (OPT-350m has
+        one).
+        """
         return self.writes_known and self.output_weight(0).shape[-1] == len(self.unembedding)
 
     def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
@@ -242,8 +283,9 @@ class HuggingFaceModel(HeadModel):
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
         """Return the copying score of the weights; see `ihlab.interp.circuits.eigenvalue_copying`.
 
-        NaN if values are not linear in attention's input (as with a normalised latent vector or a gate), if the
-        embedding or unembedding has another width than the residual stream, and for a norm that divides zeros by zero.
+        NaN if values are not linear in attention's input (as with a normalised latent vector or a
+        gate), if the embedding or unembedding has another width than the residual stream, and for a
+        norm that divides zeros by zero.
         """
         scores = torch.full((self.n_layers, self.n_heads), torch.nan)
         with loaded(self.embed):
@@ -255,7 +297,9 @@ class HuggingFaceModel(HeadModel):
             if values is None:
                 continue
             for head in range(self.n_heads):
-                small = self.output_weight(layer)[head] @ between @ values[:, head]  # has the product's eigenvalues
+                small = (
+                    self.output_weight(layer)[head] @ between @ values[:, head]
+                )  # has the product's eigenvalues
                 if small.isfinite().all():  # LAPACK may crash on NaN
                     scores[layer, head] = eigenvalue_fraction(torch.linalg.eigvals(small.double()))
         return scores
@@ -263,15 +307,19 @@ class HuggingFaceModel(HeadModel):
     def _values(self) -> Iterator[Float[Tensor, "d_model head d_head"] | None]:
         """Yield each layer's norm and value projection as one matrix, in the order of query heads.
 
-        A sequence of one token attends only to that token, so its z is its value. In one forward pass every attention
-        module gets the rows of the identity, and two random vectors and their sum, to test whether values are linear.
-        Shifted values get the sign of their largest beta.
+        A sequence of one token attends only to that token, so its z is its value. In one forward
+        pass every attention module gets the rows of the identity, and two random vectors and their
+        sum, to test whether values are linear. Shifted values get the sign of their largest beta.
         """
         width = len(self.unembedding)
         random = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
-        probe = torch.cat([torch.zeros(1, width), torch.eye(width), random, random.sum(dim=0, keepdim=True)])[:, None]
+        probe = torch.cat(
+            [torch.zeros(1, width), torch.eye(width), random, random.sum(dim=0, keepdim=True)]
+        )[:, None]
 
-        def probing(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        def probing(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[Any, Any]:
             if args:
                 return (probe.to(args[0]), *args[1:]), kwargs
             return args, {**kwargs, "hidden_states": probe.to(kwargs["hidden_states"])}
@@ -288,7 +336,9 @@ class HuggingFaceModel(HeadModel):
             for shift in self._value_shifts:
                 hooks.enter_context(shift.register_forward_hook(signed))
             for parts in self.layers:
-                hooks.enter_context(parts.attention.register_forward_pre_hook(probing, with_kwargs=True))
+                hooks.enter_context(
+                    parts.attention.register_forward_pre_hook(probing, with_kwargs=True)
+                )
             self.logits(self._one_token.expand(len(probe), 1))
         for layer, parts in enumerate(self.layers):
             values = z[layer][:, 0].float().to(self.device)
@@ -301,7 +351,9 @@ class HuggingFaceModel(HeadModel):
 
     @cached_property
     def _widths(self) -> dict[nn.Module, int]:
-        """The input widths of the output projections and the unembedding, measured in a forward pass."""
+        """The input widths of the output projections and the unembedding, measured in a forward
+        pass.
+        """
         widths = dict[nn.Module, int]()
 
         def note(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -345,7 +397,9 @@ class HuggingFaceModel(HeadModel):
         with torch.no_grad(), evaluating(self.module):
             return norms_read_by(self.module, readers, lambda: self._run(self._one_token))
 
-    def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
+    def _patterns(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "layer batch head query key"]:
         with eager(self.module):
             output = self._run(tokens, output_attentions=True, **self._no_logits)
         patterns = getattr(output, "attentions", None) or ()
@@ -365,12 +419,20 @@ class HuggingFaceModel(HeadModel):
 
     def _run(self, tokens: Int[Tensor, "batch pos"], **options: Any) -> Any:
         # Without a mask, the library would treat ids that equal its padding id as padding.
-        return self.module(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
+        return self.module(
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options
+        )
 
     @property
     def _no_logits(self) -> dict[str, int]:
-        """Options of a forward pass whose logits are not needed: compute only the last position's, if supported."""
-        return {"logits_to_keep": 1} if "logits_to_keep" in signature(self.module.forward).parameters else {}
+        """Options of a forward pass whose logits are not needed: compute only the last position's,
+        if supported.
+        """
+        return (
+            {"logits_to_keep": 1}
+            if "logits_to_keep" in signature(self.module.forward).parameters
+            else {}
+        )
 
     def _no_unembedding(self) -> ConfigError:
         return ConfigError(
@@ -389,8 +451,12 @@ class BridgedModel(HuggingFaceModel):
         if hasattr(config, "get_text_config"):
             configs.append(config.get_text_config(decoder=True))
         if prepend_bos is None:
-            prepend_bos = prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
-        self._describe(bridge.embed, (cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx), prepend_bos, configs)
+            prepend_bos = prepends_bos(
+                bridge.tokenizer, special_tokens(*configs).get("bos_token_id")
+            )
+        self._describe(
+            bridge.embed, (cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx), prepend_bos, configs
+        )
         self.unembed, self.final_norm = bridge.unembed, getattr(bridge, "ln_final", None)
 
     @cached_property
@@ -403,11 +469,16 @@ class BridgedModel(HuggingFaceModel):
                 found.append(Layer(attention, attention.o, getattr(block, "ln1", None)))
         return found
 
-    def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
+    def _patterns(
+        self, tokens: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "layer batch head query key"]:
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(self.n_layers)]
         _, cache = self.module.run_with_cache(tokens, names_filter=names)
         missing = [name for name in names if name not in cache.cache_dict]
-        require(not missing, f"The TransformerBridge has no patterns: {', '.join(missing)} did not fire.")
+        require(
+            not missing,
+            f"The TransformerBridge has no patterns: {', '.join(missing)} did not fire.",
+        )
         return torch.stack([cache[name].float().cpu() for name in names])
 
     def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
@@ -415,9 +486,11 @@ class BridgedModel(HuggingFaceModel):
 
 
 def _matrix(module: nn.Module | None, width: int) -> Float[Tensor, "d_in d_out"]:
-    """Return the matrix of a linear map, or of a norm up to one positive factor, without bias. For None, the identity.
+    """Return the matrix of a linear map, or of a norm up to one positive factor, without bias. For
+    None, the identity.
 
-    A norm divides by a scale that depends on its input, but the scale is the same for all rows of the identity.
+    A norm divides by a scale that depends on its input, but the scale is the same for all rows of
+    the identity.
     """
     rows = torch.cat([torch.zeros(1, width), torch.eye(width)])[None]
     if module is None:
@@ -451,7 +524,8 @@ def _beta(shift: Any) -> Float[Tensor, "kv_head window"]:
 
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
-    """Switch a model to eager attention, the only one that returns patterns; restore the model's own afterwards.
+    """Switch a model to eager attention, the only one that returns patterns; restore the model's
+    own afterwards.
 
     Raises `ConfigError` for a model that does not support eager attention.
     """
@@ -481,14 +555,26 @@ def attention_modules(model: Any) -> list[tuple[nn.Module, nn.Module]]:
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
     modules = []
     for name, module in (decoder or model).named_modules():
-        outputs = [child for child in OUTPUT_PROJECTIONS if isinstance(getattr(module, child, None), nn.Module)]
-        if re.search("attention|attn", type(module).__name__, re.IGNORECASE) and outputs and "cross" not in name:
+        outputs = [
+            child
+            for child in OUTPUT_PROJECTIONS
+            if isinstance(getattr(module, child, None), nn.Module)
+        ]
+        if (
+            re.search("attention|attn", type(module).__name__, re.IGNORECASE)
+            and outputs
+            and "cross" not in name
+        ):
             modules.append((module, getattr(module, outputs[0])))
     return modules
 
 
-def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[[], Any]) -> list[nn.Module | None]:
-    """Run the model and return, for each reader, the norm whose output is its input; None if there is no such norm."""
+def norms_read_by(
+    model: nn.Module, readers: Iterable[nn.Module], run: Callable[[], Any]
+) -> list[nn.Module | None]:
+    """Run the model and return, for each reader, the norm whose output is its input; None if there
+    is no such norm.
+    """
     norm_of: dict[int, nn.Module] = {}
     alive: list[Tensor] = []  # kept alive: another activation could reuse a freed address
     read: dict[nn.Module, int] = {}
@@ -527,4 +613,6 @@ def tokenizer_prepends(name: str, bos: int | None) -> bool:
 
 def prepends_bos(tokenizer: Any, bos: int | None) -> bool:
     """Return whether a tokenizer begins every text with the token `bos`."""
-    return tokenizer is not None and bos is not None and list(tokenizer("a")["input_ids"])[:1] == [bos]
+    return (
+        tokenizer is not None and bos is not None and list(tokenizer("a")["input_ids"])[:1] == [bos]
+    )

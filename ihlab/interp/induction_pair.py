@@ -1,4 +1,6 @@
-"""The two-layer induction circuit: a previous-token head that K-composes with a later induction head."""
+"""The two-layer induction circuit: a previous-token head that K-composes with a later induction
+head.
+"""
 
 from itertools import combinations
 from typing import Any
@@ -26,22 +28,28 @@ PREVIOUS_LEAST = 0.5
 """Minimum mean attention to the previous token of a previous-token head."""
 
 FALL_LEAST = 0.05
-"""A pair is confirmed if ablating its path lowers the later head's induction_stripe by at least a twentieth. Several
-previous-token heads often share the work and compensate for an ablated one, so a higher threshold would miss pairs."""
+"""A pair is confirmed if ablating its path lowers the later head's induction_stripe by at least a
+twentieth. Several previous-token heads often share the work and compensate for an ablated one, so a
+higher threshold would miss pairs."""
 
 
 @transformer_only
-def find_induction_pair(model: Transformer, batch: Batch | None = None, attention_mask: Any = None) -> pd.DataFrame:
-    """Score every pair of an earlier and a later head. Pairs are sorted by stripe_fall, largest first.
+def find_induction_pair(
+    model: Transformer, batch: Batch | None = None, attention_mask: Any = None
+) -> pd.DataFrame:
+    """Score every pair of an earlier and a later head. Pairs are sorted by stripe_fall, largest
+    first.
 
-    Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later head's
-    prefix_matching; k_composition and its baseline; the later head's induction_stripe, stripe_without (the same with
-    the path ablated, see `without_key_path`) and their difference stripe_fall; with a task's `batch` also loss_rise and
-    accuracy_fall with the path ablated. `pair` is true if previous_token reaches `PREVIOUS_LEAST`, prefix_matching
-    `PREFIX_LEAST`, and stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
+    Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the
+    later head's prefix_matching; k_composition and its baseline; the later head's induction_stripe,
+    stripe_without (the same with the path ablated, see `without_key_path`) and their difference
+    stripe_fall; with a task's `batch` also loss_rise and accuracy_fall with the path ablated.
+    `pair` is true if previous_token reaches `PREVIOUS_LEAST`, prefix_matching `PREFIX_LEAST`, and
+    stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
 
-    `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each sequence.
-    A model with one layer gives an empty table. Raises `ConfigError` as `ablate_heads` and `head_scores` do.
+    `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last
+    in each sequence. A model with one layer gives an empty table. Raises `ConfigError` as
+    `ablate_heads` and `head_scores` do.
     """
     scores = head_scores(model)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
@@ -53,7 +61,9 @@ def find_induction_pair(model: Transformer, batch: Batch | None = None, attentio
     pairs["previous_token"] = scores["previous_token"].reindex(senders).to_numpy()
     pairs["prefix_matching"] = scores["prefix_matching"].reindex(receivers).to_numpy()
     pairs["induction_stripe"] = scores["induction_stripe"].reindex(receivers).to_numpy()
-    pairs["stripe_without"] = np.array([_stripe_without(model, probe, *path) for path in paths], dtype=float)
+    pairs["stripe_without"] = np.array(
+        [_stripe_without(model, probe, *path) for path in paths], dtype=float
+    )
     pairs["stripe_fall"] = pairs["induction_stripe"] - pairs["stripe_without"]
     if batch is not None:
         whole = totals(row_scores(model, batch))
@@ -72,9 +82,10 @@ def _k_composition(model: Transformer) -> pd.DataFrame:
 
         ||W_OV W_QK^T||_F / (||W_OV||_F ||W_QK||_F)
 
-    `baseline`, 1 / sqrt(d_model), is the root mean square of the score if one of the matrices is rotated at random.
-    With one alpha and beta per head every route has the same score; with weights per channel it is the score of the
-    routes with the largest weights. A head whose weights are all zero scores 0.
+    `baseline`, 1 / sqrt(d_model), is the root mean square of the score if one of the matrices is
+    rotated at random. With one alpha and beta per head every route has the same score; with weights
+    per channel it is the score of the routes with the largest weights. A head whose weights are all
+    zero scores 0.
     """
 
     def stacked(layer: int, name: str) -> FactoredMatrix:
@@ -88,14 +99,18 @@ def _k_composition(model: Transformer) -> pd.DataFrame:
 
     rows = []
     for earlier, later in combinations(range(model.cfg.n_layers), 2):
-        scores = composition_scores(stacked(earlier, "beta"), stacked(later, "alpha").T).nan_to_num(0)  # 0 / 0
+        scores = composition_scores(stacked(earlier, "beta"), stacked(later, "alpha").T).nan_to_num(
+            0
+        )  # 0 / 0
         for (start, end), score in np.ndenumerate(scores.numpy()):
             rows.append((earlier, start, later, end, float(score)))
     columns = ["from_layer", "from_head", "to_layer", "to_head", "k_composition"]
     return pd.DataFrame(rows, columns=columns).assign(baseline=model.cfg.d_model**-0.5)
 
 
-def _stripe_without(model: Transformer, probe: Int[Tensor, "rows pos"], sender: Head, receiver: Head) -> float:
+def _stripe_without(
+    model: Transformer, probe: Int[Tensor, "rows pos"], sender: Head, receiver: Head
+) -> float:
     """Return the receiver's induction_stripe with the path ablated."""
     pattern, _ = without_key_path(model, probe, sender, receiver)
     return mean_attention(pattern[None, :, None], follows(probe)).item()

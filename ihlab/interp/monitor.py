@@ -14,7 +14,9 @@ from ihlab.runtime.settings import own_settings
 from tasks.config import choose, require
 
 ROWS = 8
-"""Sequences of random tokens in each measurement. Each is read twice: as it is, and with its last repeat rolled."""
+"""Sequences of random tokens in each measurement. Each is read twice: as it is, and with its last
+repeat rolled.
+"""
 
 
 class HeadMonitor:
@@ -28,12 +30,13 @@ class HeadMonitor:
         monitor.onsets()                         # when each head's prefix matching rises
         Trainer(..., callbacks=[monitor.callback()])
 
-    `model` is any model that `locate_induction_heads` takes. If it is wrapped for training, give the inner model.
-    `rows`, `length`, `ids`, `seed` and `bos` are those of `head_scores`: the same random tokens are read each time. A
-    measurement runs the model without gradients, in evaluation mode, and changes neither its mode nor any random state.
+    `model` is any model that `locate_induction_heads` takes. If it is wrapped for training, give
+    the inner model. `rows`, `length`, `ids`, `seed` and `bos` are those of `head_scores`: the same
+    random tokens are read each time. A measurement runs the model without gradients, in evaluation
+    mode, and changes neither its mode nor any random state.
 
-    `table` has one row per measured step and head. Its columns are the scores of `head_scores` on random tokens, from
-    effective patterns if these are exact and raw ones otherwise.
+    `table` has one row per measured step and head. Its columns are the scores of `head_scores` on
+    random tokens, from effective patterns if these are exact and raw ones otherwise.
     """
 
     @own_settings()
@@ -53,19 +56,28 @@ class HeadMonitor:
         self._tables: list[pd.DataFrame] = []
 
     def __call__(self, step: int) -> None:
-        """Score the heads if the step is a multiple of `every`. The last measured step is not measured again."""
+        """Score the heads if the step is a multiple of `every`. The last measured step is not
+        measured again.
+        """
         if step % self.every == 0:
             self.measure(step)
 
     @own_settings()
     def measure(self, step: int) -> None:
-        """Score the heads at this step. Raises `ConfigError` for a step before the last measured one."""
+        """Score the heads at this step. Raises `ConfigError` for a step before the last measured
+        one.
+        """
         last = int(self._tables[-1]["step"].iloc[0]) if self._tables else -1
-        require(step >= last, f"step is {step}, but step {last} was measured already: steps must increase.")
+        require(
+            step >= last,
+            f"step is {step}, but step {last} was measured already: steps must increase.",
+        )
         if step == last:
             return
         kind = self.model.exact_kind
-        scores = probe_scores(self.model, self.probe.to(self.model.device), self.seed, (kind,))[kind]
+        scores = probe_scores(self.model, self.probe.to(self.model.device), self.seed, (kind,))[
+            kind
+        ]
         table = per_head(scores)
         table.insert(0, "step", step)
         self._tables.append(table)
@@ -73,32 +85,45 @@ class HeadMonitor:
     @property
     def table(self) -> pd.DataFrame:
         """Every measurement. Raises `ConfigError` if there is none yet."""
-        require(bool(self._tables), "Nothing was measured yet: call the monitor with the step, or its `measure`.")
+        require(
+            bool(self._tables),
+            "Nothing was measured yet: call the monitor with the step, or its `measure`.",
+        )
         return pd.concat(self._tables, ignore_index=True)
 
     def onsets(self, column: str = "prefix_matching") -> pd.DataFrame:
-        """Return when a score changes phase in each head (`ihlab.interp.onset`), the earliest first.
+        """Return when a score changes phase in each head (`ihlab.interp.onset`), the earliest
+        first.
 
-        Columns: layer, head, final (the last score), start, middle, end (steps; missing without a change) and
-        matches_prefix (at the last measurement). Raises `ConfigError` for an unknown column, and for fewer
-        than 12 measurements.
+        Columns: layer, head, final (the last score), start, middle, end (steps; missing without a
+        change) and matches_prefix (at the last measurement). Raises `ConfigError` for an unknown
+        column, and for fewer than 12 measurements.
         """
         table = self.table
         choose("score", column, table.columns)
         steps = table["step"].nunique()
-        require(steps >= LEAST_POINTS, f"{steps} steps were measured, but an onset needs at least {LEAST_POINTS}.")
+        require(
+            steps >= LEAST_POINTS,
+            f"{steps} steps were measured, but an onset needs at least {LEAST_POINTS}.",
+        )
         rows = []
         for (layer, head), of_head in table.groupby(["layer", "head"]):
             change = onset(of_head["step"], of_head[column])
             last = of_head.iloc[-1]
-            matches = min(last["prefix_matching"], 1 - last["same_distance_control"]) >= PREFIX_LEAST
+            matches = (
+                min(last["prefix_matching"], 1 - last["same_distance_control"]) >= PREFIX_LEAST
+            )
             when = (np.nan,) * 3 if change is None else (change.start, change.middle, change.end)
             rows.append((layer, head, last[column], *when, bool(matches)))
         names = ["layer", "head", "final", "start", "middle", "end", "matches_prefix"]
-        return pd.DataFrame(rows, columns=names).sort_values("middle", kind="stable", ignore_index=True)
+        return pd.DataFrame(rows, columns=names).sort_values(
+            "middle", kind="stable", ignore_index=True
+        )
 
     def callback(self) -> Any:
-        """Return a `transformers.TrainerCallback` that measures before training and after every `every` steps."""
+        """Return a `transformers.TrainerCallback` that measures before training and after every
+        `every` steps.
+        """
         from transformers import TrainerCallback
 
         monitor = self

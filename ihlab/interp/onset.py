@@ -1,19 +1,23 @@
-"""Onset of a phase change in a training curve: where a fast change begins and ends, on top of a slow drift.
+"""Onset of a phase change in a training curve: where a fast change begins and ends, on top of a
+slow drift.
 
-The rule. Let x be the index of an evaluation (0, 1, ...) and t its step. Evaluations are dense early and sparse
-late, roughly matching the pace of training. A curve is fitted by least squares with
+The rule. Let x be the index of an evaluation (0, 1, ...) and t its step. Evaluations are dense
+early and sparse late, roughly matching the pace of training. A curve is fitted by least squares
+with
 
     no change:  drift = a cubic in x + a line in t
     a change:   drift + c ramp(x; start, end),   ramp = 0 up to start, 1 from end on, straight between,
 
-where start < end are evaluations, at most half of all evaluations apart. The pair that reduces the squared error most
-is kept. `explained` is that reduction as a fraction of the error. 1.5% of the curve's range is always counted as error,
-because smooth bends are about this far from a drift. The fraction is tested against the same fit to pure noise, which
-is normal and first-order autoregressive, with the correlation of the residuals about the drift. A change raises this
+where start < end are evaluations, at most half of all evaluations apart. The pair that reduces the
+squared error most is kept. `explained` is that reduction as a fraction of the error. 1.5% of the
+curve's range is always counted as error, because smooth bends are about this far from a drift. The
+fraction is tested against the same fit to pure noise, which is normal and first-order
+autoregressive, with the correlation of the residuals about the drift. A change raises this
 correlation, so the test is conservative.
 
-The intervals of start and middle are the central 95% of a block bootstrap of the residuals. They extend at least to
-the evaluations on either side, because nothing is measured between two evaluations.
+The intervals of start and middle are the central 95% of a block bootstrap of the residuals. They
+extend at least to the evaluations on either side, because nothing is measured between two
+evaluations.
 """
 
 import math
@@ -51,7 +55,8 @@ class Onset:
     - `start`, `end`: the steps between which it happens; `middle` is halfway;
     - `start_low`, `start_high`, `middle_low`, `middle_high`: 95% intervals;
     - `before`, `after`: the fitted values at start and end;
-    - `explained`: the fraction of the squared error about a drift that the change removes, as in the module docstring;
+    - `explained`: the fraction of the squared error about a drift that the change removes, as in
+      the module docstring;
     - `p`: the p-value: how often a change explains at least as large a fraction of pure noise.
     """
 
@@ -71,9 +76,10 @@ class Onset:
 def onset(steps: ArrayLike, values: ArrayLike, draws: int = 999) -> Onset | None:
     """Return the phase change of a curve, or None if a drift plus noise fits as well.
 
-    Pure noise gives a false alarm at the rate `LEVEL`. `draws`: the number of noise curves, and of refits for the
-    intervals. Values that are NaN are left out. Raises `ConfigError` for fewer than 12 values, steps that do not
-    increase, steps and values of different lengths, infinite values, and fewer than 1 / `LEVEL` draws.
+    Pure noise gives a false alarm at the rate `LEVEL`. `draws`: the number of noise curves, and of
+    refits for the intervals. Values that are NaN are left out. Raises `ConfigError` for fewer than
+    12 values, steps that do not increase, steps and values of different lengths, infinite values,
+    and fewer than 1 / `LEVEL` draws.
     """
     t, v = _points(steps, values)
     require(draws >= 1 / LEVEL, f"draws is {draws}, but must be at least {round(1 / LEVEL)}.")
@@ -133,7 +139,9 @@ class _Fit:
         return v @ self.basis @ self.basis.T
 
     def best(self, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ramp that reduces each curve's squared error about its drift most, and by how much."""
+        """Return the ramp that reduces each curve's squared error about its drift most, and by how
+        much.
+        """
         taken = (curves @ self.ramps.T) ** 2  # ramps are orthogonal to every drift
         pair = taken.argmax(axis=1)
         return pair, taken[np.arange(len(curves)), pair]
@@ -144,7 +152,8 @@ class _Fit:
         return self.drift(v) + (v @ ramp) * ramp
 
     def correlation(self, v: np.ndarray) -> float:
-        """Return the correlation of neighbours in the noise about v's drift, at least 0 and below 1.
+        """Return the correlation of neighbours in the noise about v's drift, at least 0 and below
+        1.
 
         Residuals about k fitted columns correlate less than the noise itself, to first order by
         (k + (k + 2) phi) / n (Kendall 1954 for k = 1). This bias is corrected.
@@ -164,7 +173,10 @@ def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray
     )
     known = ~np.isnan(v)
     t, v = t[known], v[known]
-    require(len(v) >= LEAST_POINTS, f"The curve has {len(v)} values, but a change needs at least {LEAST_POINTS}.")
+    require(
+        len(v) >= LEAST_POINTS,
+        f"The curve has {len(v)} values, but a change needs at least {LEAST_POINTS}.",
+    )
     require(bool(np.isfinite(v).all()), "The curve holds an infinite value.")
     require(bool((np.diff(t) > 0).all()), "The steps must increase from each value to the next.")
     return t, v

@@ -1,8 +1,9 @@
 """Path patching: the direct effect of one head on another, through its queries, keys or values.
 
-For activation patching, use `transformer_lens.patching`, which works on our models unchanged. TransformerLens' path
-patching (`get_act_patch_direct_path`) does not work on them: it needs one copy of the residual stream per head, and
-rejects grouped keys and values. This module makes the same intervention on our hook points.
+For activation patching, use `transformer_lens.patching`, which works on our models unchanged.
+TransformerLens' path patching (`get_act_patch_direct_path`) does not work on them: it needs one
+copy of the residual stream per head, and rejects grouped keys and values. This module makes the
+same intervention on our hook points.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,23 +38,29 @@ def path_patch(
     into: str,
     attention_mask: Any = None,
 ) -> Float[Tensor, "batch pos d_vocab"]:
-    """Return the logits on `tokens` with the direct path from sender to receiver patched from `source`.
+    """Return the logits on `tokens` with the direct path from sender to receiver patched from
+    `source`.
 
-    Direct path patching (Wang et al. 2023, arXiv 2211.00593). Heads are (layer, head), the receiver in a later
-    layer. At every position, the receiver's queries, keys or values (`into`: "q", "k", "v") are computed from
+    Direct path patching (Wang et al. 2023, arXiv 2211.00593). Heads are (layer, head), the receiver
+    in a later layer. At every position, the receiver's queries, keys or values (`into`: "q", "k",
+    "v") are computed from
 
         residual stream + (sender's output on `source`) - (sender's output on `tokens`),
 
-    through the receiver's own norm and shift. The receiver's other two inputs, the other heads, and the MLPs in between
-    read the sender's output on `tokens`. Head numbers are those of query heads: if several heads share keys and values,
-    only the receiver reads the patched ones. `attention_mask` is 1 at tokens and 0 at padding. Padding comes last in a
-    sequence, so no token reads it. Raises `ConfigError` for heads that do not exist, a receiver not after the
-    sender, a layer without a residual connection between them, a source of another shape, and padding before a token.
+    through the receiver's own norm and shift. The receiver's other two inputs, the other heads, and
+    the MLPs in between read the sender's output on `tokens`. Head numbers are those of query heads:
+    if several heads share keys and values, only the receiver reads the patched ones.
+    `attention_mask` is 1 at tokens and 0 at padding. Padding comes last in a sequence, so no token
+    reads it. Raises `ConfigError` for heads that do not exist, a receiver not after the sender, a
+    layer without a residual connection between them, a source of another shape, and padding before
+    a token.
     """
     choose("input of a head", into, INTO)
     _check(model, tokens, source, sender, receiver)
     tokens_that_count(model, tokens, attention_mask)
-    cache = _patched(model, tokens, _exchanged(model, tokens, source, sender), receiver[0], into, ("z",))
+    cache = _patched(
+        model, tokens, _exchanged(model, tokens, source, sender), receiver[0], into, ("z",)
+    )
     return _with_z(model, tokens, cache["z", receiver[0]], receiver)
 
 
@@ -70,14 +77,16 @@ def path_effects(
 ) -> pd.DataFrame:
     """Patch every path from a head to a head of a later layer. The table has one row per path.
 
-    Columns: sender_layer, sender_head, receiver_layer, receiver_head, into, value (the metric with the path
-    patched) and effect (value minus the metric of the clean run). The metric should leave out padding.
-    `attention_mask` and the `ConfigError`s are as in `path_patch`.
+    Columns: sender_layer, sender_head, receiver_layer, receiver_head, into, value (the metric with
+    the path patched) and effect (value minus the metric of the clean run). The metric should leave
+    out padding. `attention_mask` and the `ConfigError`s are as in `path_patch`.
     """
     tokens_that_count(model, tokens, attention_mask)
     before = float(metric(model(tokens)))
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
-    require(n_layers >= 2, f"The model has {n_layers} layer, but a path between heads needs at least 2.")
+    require(
+        n_layers >= 2, f"The model has {n_layers} layer, but a path between heads needs at least 2."
+    )
     inputs = [choose("input of a head", name, INTO) for name in into]
     rows = []
     for sender in ((layer, head) for layer in range(n_layers - 1) for head in range(n_heads)):
@@ -88,29 +97,54 @@ def path_effects(
             for head in range(n_heads):
                 value = float(metric(_with_z(model, tokens, z, (layer, head))))
                 rows.append((*sender, layer, head, name, value, value - before))
-    columns = ["sender_layer", "sender_head", "receiver_layer", "receiver_head", "into", "value", "effect"]
+    columns = [
+        "sender_layer",
+        "sender_head",
+        "receiver_layer",
+        "receiver_head",
+        "into",
+        "value",
+        "effect",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _exchanged(model: Transformer, tokens: Tensor, source: Tensor, sender: Head) -> Callable[[Tensor], Tensor]:
-    """Return a function of the residual stream that replaces a head's output on `tokens` by its output on `source`."""
+def _exchanged(
+    model: Transformer, tokens: Tensor, source: Tensor, sender: Head
+) -> Callable[[Tensor], Tensor]:
+    """Return a function of the residual stream that replaces a head's output on `tokens` by its
+    output on `source`.
+    """
     name = f"blocks.{sender[0]}.attn.hook_result"
     on_source, on_tokens = (
-        model.run_with_cache(each, names_filter=name)[1][name][:, :, sender[1]] for each in (source, tokens)
+        model.run_with_cache(each, names_filter=name)[1][name][:, :, sender[1]]
+        for each in (source, tokens)
     )
     change = on_source - on_tokens
     return lambda resid: resid + change
 
 
 def _patched(
-    model: Transformer, tokens: Tensor, change: Callable[[Tensor], Tensor], layer: int, into: str, kinds: Sequence[str]
+    model: Transformer,
+    tokens: Tensor,
+    change: Callable[[Tensor], Tensor],
+    layer: int,
+    into: str,
+    kinds: Sequence[str],
 ) -> ActivationCache:
-    """Return activations (`kinds`) of a layer, with only its q, k or v (`into`) read from the changed residual stream.
+    """Return activations (`kinds`) of a layer, with only its q, k or v (`into`) read from the
+    changed residual stream.
 
-    The first run computes that input from the changed residual stream. The second patches it into a clean run.
+    The first run computes that input from the changed residual stream. The second patches it into a
+    clean run.
     """
-    name, names = f"blocks.{layer}.attn.hook_{into}", [f"blocks.{layer}.attn.hook_{kind}" for kind in kinds]
-    with model.hooks(fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", lambda resid, hook: change(resid))]):
+    name, names = (
+        f"blocks.{layer}.attn.hook_{into}",
+        [f"blocks.{layer}.attn.hook_{kind}" for kind in kinds],
+    )
+    with model.hooks(
+        fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", lambda resid, hook: change(resid))]
+    ):
         _, changed = model.run_with_cache(tokens, names_filter=name)
     with model.hooks(fwd_hooks=[(name, lambda _, hook: changed[name])]):
         return model.run_with_cache(tokens, names_filter=names)[1]
@@ -118,11 +152,15 @@ def _patched(
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
     of_z = replacer([head[1]], z)
-    return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
+    return model.run_with_hooks(
+        tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))]
+    )
 
 
 def require_direct_paths(model: Transformer, early: int, late: int) -> None:
-    """Raise `ConfigError` if no path runs directly from a head of layer `early` to a head of layer `late`."""
+    """Raise `ConfigError` if no path runs directly from a head of layer `early` to a head of layer
+    `late`.
+    """
     require(
         model.cfg.stream_shift != "added",
         "The model has stream_shift='added': the residual stream itself carries output to later tokens, so no path "
@@ -136,12 +174,20 @@ def require_direct_paths(model: Transformer, early: int, late: int) -> None:
     )
 
 
-def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, receiver: Head) -> None:
+def _check(
+    model: Transformer, tokens: Tensor, source: Tensor, sender: Head, receiver: Head
+) -> None:
     require_heads(model.cfg, [sender, receiver])
-    require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
+    require(
+        sender[0] < receiver[0],
+        f"The receiver {receiver} is not in a later layer than the sender {sender}.",
+    )
     require_direct_paths(model, sender[0], receiver[0])
     for name, ids in (("tokens", tokens), ("source", source)):
-        require(isinstance(ids, Tensor), f"{name} is {shown(ids)}, but must be a tensor of ids [batch, pos].")
+        require(
+            isinstance(ids, Tensor),
+            f"{name} is {shown(ids)}, but must be a tensor of ids [batch, pos].",
+        )
     require(
         tokens.shape == source.shape,
         f"source is {list(source.shape)}, but must have the shape of tokens, {list(tokens.shape)}.",
@@ -160,15 +206,17 @@ def without_key_path(
     seed: int = 0,
     attention_mask: Any = None,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch pos d_head"]]:
-    """Return the receiver's effective pattern (gauge fixed) and z with the sender's direct path to its keys ablated.
+    """Return the receiver's effective pattern (gauge fixed) and z with the sender's direct path to
+    its keys ablated.
 
-    The sender's z is replaced as in `ablate_heads`, and the change of its output is subtracted from the residual stream
-    before the receiver's layer. Only the receiver's keys are computed from the result. Its queries and values, and
-    every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from the
-    sender's output still arrives. With grouped-query attention, other heads of the receiver's group keep their keys.
-    `attention_mask` is 1 at tokens and 0 at padding. Means leave padding out; a task's own padding is recognised
-    without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later layer, for a
-    recurrence, and as `require_routes` does.
+    The sender's z is replaced as in `ablate_heads`, and the change of its output is subtracted from
+    the residual stream before the receiver's layer. Only the receiver's keys are computed from the
+    result. Its queries and values, and every other head, are those of the clean run. Only the
+    direct path is ablated: what later layers compute from the sender's output still arrives. With
+    grouped-query attention, other heads of the receiver's group keep their keys. `attention_mask`
+    is 1 at tokens and 0 at padding. Means leave padding out; a task's own padding is recognised
+    without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later
+    layer, for a recurrence, and as `require_routes` does.
     """
     require_routes(model.cfg)
     require(
@@ -178,10 +226,15 @@ def without_key_path(
     )
     require_heads(model.cfg, [sender, receiver])
     (early, sending), (late, head) = sender, receiver
-    require(early < late, f"The path runs from head {early}.{sending} to {late}.{head}, but must run to a later layer.")
+    require(
+        early < late,
+        f"The path runs from head {early}.{sending} to {late}.{head}, but must run to a later layer.",
+    )
     real = tokens_that_count(model, tokens, attention_mask)
     z = model.run_with_cache(tokens, names_filter=f"blocks.{early}.attn.hook_z")[1]["z", early]
-    output = (z - replacement(z, how, seed, real=real))[:, :, sending] @ model.layers[early].attn.W_O[sending]
+    output = (z - replacement(z, how, seed, real=real))[:, :, sending] @ model.layers[
+        early
+    ].attn.W_O[sending]
     if replacing_layers(model, early, late):
         output = torch.zeros_like(output)
 
@@ -196,9 +249,11 @@ def without_key_path(
 
 
 def replacing_layers(model: Transformer, early: int, late: int) -> list[int]:
-    """Return the layers without a residual connection, which cut every direct path from `early` to `late`.
+    """Return the layers without a residual connection, which cut every direct path from `early` to
+    `late`.
 
-    In such a layer, attention (between the two layers) or an MLP (from `early` on) replaces the residual stream.
+    In such a layer, attention (between the two layers) or an MLP (from `early` on) replaces the
+    residual stream.
     """
     first = early + (1 if model.cfg.attn_only else 0)
     return [layer for layer in range(first, late) if not model.cfg.residual_in(layer)]

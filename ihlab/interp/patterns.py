@@ -1,4 +1,6 @@
-"""Effective attention (which token's value a query reads), and attention scores split by the key's route."""
+"""Effective attention (which token's value a query reads), and attention scores split by the key's
+route.
+"""
 
 import math
 
@@ -16,15 +18,18 @@ from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 
-def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def effective_pattern(
+    pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
     """Return the attention over raw values that is equivalent to `pattern` over shifted values:
 
-        A_eff[q, j] = sum over b of beta[b] A[q, j + b],  so that  z = A v_hat = A_eff v_raw  exactly.
+        A_eff[q, j] = sum over b of beta[b] A[q, j + b],  so that  z = A v_hat = A_eff v_raw
+        exactly.
 
-    `pattern` is [..., head, query, key], `beta` [kv_head, window]; consecutive query heads
-    share a row of beta, as in grouped-query attention. The result can be negative, and its rows need not sum to 1.
-    It follows from arXiv 2411.19574, equation 5. Raises `ConfigError` for other ranks, and if the number of heads is
-    not a multiple of the number of rows of beta.
+    `pattern` is [..., head, query, key], `beta` [kv_head, window]; consecutive query heads share a
+    row of beta, as in grouped-query attention. The result can be negative, and its rows need not
+    sum to 1. It follows from arXiv 2411.19574, equation 5. Raises `ConfigError` for other ranks,
+    and if the number of heads is not a multiple of the number of rows of beta.
     """
     require(
         pattern.ndim >= 3,
@@ -50,8 +55,8 @@ def effective_pattern(pattern: Float[Tensor, "..."], beta: Float[Tensor, "..."])
 def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head window"]:
     """Return beta scaled so that its absolute values sum to 1 and its largest entry is positive.
 
-    (beta, W_V) -> (c beta, W_V / c) leaves a model unchanged and multiplies its effective pattern by c. A score must
-    not depend on c, so scores use this beta. A beta of zeros stays zero.
+    (beta, W_V) -> (c beta, W_V / c) leaves a model unchanged and multiplies its effective pattern
+    by c. A score must not depend on c, so scores use this beta. A beta of zeros stays zero.
     """
     largest = beta.gather(1, beta.abs().argmax(dim=1, keepdim=True))
     size = beta.abs().sum(dim=1, keepdim=True)
@@ -59,15 +64,22 @@ def gauge_fixed(beta: Float[Tensor, "kv_head window"]) -> Float[Tensor, "kv_head
 
 
 def raw_patterns(cache: ActivationCache) -> Float[Tensor, "layer *batch head query key"]:
-    """Return all layers' raw patterns: which key is matched. Raises `ConfigError` if the cache lacks one."""
-    return torch.stack([_cached(cache, layer, "pattern") for layer in range(cache.model.cfg.n_layers)])
+    """Return all layers' raw patterns: which key is matched. Raises `ConfigError` if the cache
+    lacks one.
+    """
+    return torch.stack(
+        [_cached(cache, layer, "pattern") for layer in range(cache.model.cfg.n_layers)]
+    )
 
 
-def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float[Tensor, "layer *batch head query key"]:
-    """Return all layers' effective patterns: which token's value is read. In vanilla layers they equal raw ones.
+def effective_patterns(
+    cache: ActivationCache, fix_gauge: bool = False
+) -> Float[Tensor, "layer *batch head query key"]:
+    """Return all layers' effective patterns: which token's value is read. In vanilla layers they
+    equal raw ones.
 
-    `fix_gauge` uses `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a beta, and as
-    `require_routes` does.
+    `fix_gauge` uses `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a
+    beta, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)
     patterns = raw_patterns(cache)
@@ -91,7 +103,9 @@ def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCa
     return model.run_with_cache(tokens, names_filter=names)[1]
 
 
-def patterns_of_kind(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
+def patterns_of_kind(
+    cache: ActivationCache, kind: str
+) -> Float[Tensor, "layer *batch head query key"]:
     """Return all layers' "raw" or "effective" patterns. Effective ones have beta's gauge fixed."""
     if kind == "raw":
         return raw_patterns(cache)
@@ -99,15 +113,20 @@ def patterns_of_kind(cache: ActivationCache, kind: str) -> Float[Tensor, "layer 
 
 
 @own_settings()
-def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window batch head query key"]:
-    """Split a layer's attention scores by the key's route: this token's raw key, the previous token's, ...:
+def score_routes(
+    cache: ActivationCache, layer: int
+) -> Float[Tensor, "window batch head query key"]:
+    """Split a layer's attention scores by the key's route: this token's raw key, the previous
+    token's, ...:
 
-        S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
+        S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r +
+        bias = scores.
 
-    The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to. Keys that are
-    not shifted have one route. The bias is -inf at masked keys, plus ALiBi's. Raises `ConfigError` for a cache that
-    lacks a batch axis or a needed activation, or holds a slice of positions (detected if hook_pattern is cached too),
-    for attention whose scores are not such a sum, and as `require_routes` does.
+    The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted
+    to. Keys that are not shifted have one route. The bias is -inf at masked keys, plus ALiBi's.
+    Raises `ConfigError` for a cache that lacks a batch axis or a needed activation, or holds a
+    slice of positions (detected if hook_pattern is cached too), for attention whose scores are not
+    such a sum, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
@@ -125,7 +144,9 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     return torch.stack(routes)
 
 
-def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, "batch pos head d_head"]:
+def _split_keys(
+    cache: ActivationCache, layer: int, kind: str
+) -> Float[Tensor, "batch pos head d_head"]:
     """Return cached keys. Raises `ConfigError` if scores cannot be split; see `score_routes`."""
     normed = " with qk_norm" if getattr(cache.model.cfg, "qk_norm", False) else ""
     require(
@@ -135,7 +156,10 @@ def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, 
     )
     keys = _cached(cache, layer, kind)
     shape = list(keys.shape)
-    require(keys.ndim == 4, f"The cache's keys have the shape {shape}, but must be [batch, pos, head, d_head].")
+    require(
+        keys.ndim == 4,
+        f"The cache's keys have the shape {shape}, but must be [batch, pos, head, d_head].",
+    )
     pattern = cache.cache_dict.get(f"blocks.{layer}.attn.hook_pattern")
     positions = shape[1] if pattern is None else pattern.shape[-1]
     require(
@@ -157,7 +181,11 @@ def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:
     attn = getattr(attn, "attn", None)
     reason = "run_with_cache without a names_filter keeps it."
     if attn is not None and not hasattr(attn, f"hook_{kind}"):
-        instead = " Its hook_kernel says what heads read, and is signed." if hasattr(attn, "hook_kernel") else ""
+        instead = (
+            " Its hook_kernel says what heads read, and is signed."
+            if hasattr(attn, "hook_kernel")
+            else ""
+        )
         reason = f"{type(attn).__name__} has no HookPoint hook_{kind}.{instead}"
     elif isinstance(attn, nn.Module) and not isinstance(attn, Attention):
         reason += f" It is there if the forward of {type(attn).__name__} calls self.hook_{kind}."

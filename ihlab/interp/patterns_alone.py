@@ -1,4 +1,6 @@
-"""Attention patterns given without a model: pair them with tokens, and check that they are those of a causal model."""
+"""Attention patterns given without a model: pair them with tokens, and check that they are those of
+a causal model.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,25 +26,40 @@ TAKEN = (
 )
 
 LATER_MOST = 1e-3
-"""Largest attention to later tokens that still counts as causal: in half precision, masked keys get a little weight."""
+"""Largest attention to later tokens that still counts as causal: in half precision, masked keys get
+a little weight.
+"""
 
 SUM_ERROR = 0.02
-"""Largest allowed distance of a query's attention sum from 1: bfloat16 rounds each probability by up to 1/256."""
+"""Largest allowed distance of a query's attention sum from 1: bfloat16 rounds each probability by
+up to 1/256.
+"""
 
 
 @dataclass(frozen=True)
 class PatternsAlone:
-    """Patterns without a model: [layer, head, query, key], with an optional batch axis after layer, or a cache."""
+    """Patterns without a model: [layer, head, query, key], with an optional batch axis after layer,
+    or a cache.
+    """
 
     source: ActivationCache | Tensor
 
     def on(
-        self, tokens: Any, attention_mask: Any = None, kinds: Sequence[str] | None = None, scored: bool = True
-    ) -> tuple[dict[str, Float[Tensor, "layer batch head query key"]], Int[Tensor, "batch pos"], Mask | None]:
+        self,
+        tokens: Any,
+        attention_mask: Any = None,
+        kinds: Sequence[str] | None = None,
+        scored: bool = True,
+    ) -> tuple[
+        dict[str, Float[Tensor, "layer batch head query key"]],
+        Int[Tensor, "batch pos"],
+        Mask | None,
+    ]:
         """Return the patterns by kind, their tokens, and which tokens are not padding (None: all).
 
-        Without a mask, padding is recognised by the padding id of the model whose cache it is. Raises `ConfigError` for
-        patterns that do not fit the tokens and, if `scored`, for patterns that are not those of a causal model.
+        Without a mask, padding is recognised by the padding id of the model whose cache it is.
+        Raises `ConfigError` for patterns that do not fit the tokens and, if `scored`, for patterns
+        that are not those of a causal model.
         """
         raw, ids = with_batch_axis(self.patterns("raw"), tokens)
         model = getattr(self.source, "model", None)
@@ -52,21 +69,31 @@ class PatternsAlone:
         real = mask_of(ids, attention_mask, padding)
         if scored:
             require_causal(raw, real, probabilities=not isinstance(model, Transformer))
-        patterns = {kind: with_batch_axis(self.patterns(kind), ids)[0] for kind in kinds or self.kinds}
+        patterns = {
+            kind: with_batch_axis(self.patterns(kind), ids)[0] for kind in kinds or self.kinds
+        }
         return patterns, ids, real
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The kinds of patterns: only "raw", unless a cache says whether keys and values were shifted."""
+        """The kinds of patterns: only "raw", unless a cache says whether keys and values were
+        shifted.
+        """
         return PATTERN_KINDS if isinstance(self.source, ActivationCache) else PATTERN_KINDS[:1]
 
     def patterns(self, kind: str) -> Float[Tensor, "..."]:
-        """Return the patterns of a kind. Raises `ConfigError` for a cache without the activations that they need."""
-        return self.source if isinstance(self.source, Tensor) else patterns_of_kind(self.source, kind)
+        """Return the patterns of a kind. Raises `ConfigError` for a cache without the activations
+        that they need.
+        """
+        return (
+            self.source if isinstance(self.source, Tensor) else patterns_of_kind(self.source, kind)
+        )
 
 
 def stacked(source: Any) -> Float[Tensor, "..."]:
-    """Return patterns as one tensor. Raises `ConfigError` for anything else, and for layers of different shapes."""
+    """Return patterns as one tensor. Raises `ConfigError` for anything else, and for layers of
+    different shapes.
+    """
     kind = type(source).__name__
     if isinstance(source, list | tuple):
         require(
@@ -86,7 +113,9 @@ def stacked(source: Any) -> Float[Tensor, "..."]:
             f"The layers' patterns have the shapes {', '.join(map(str, map(list, shapes)))}, but must have one.",
         )
         return torch.stack([layer.cpu() for layer in layers])
-    require(isinstance(source, Tensor | np.ndarray), f"The source is a {kind}, but must be {TAKEN}.")
+    require(
+        isinstance(source, Tensor | np.ndarray), f"The source is a {kind}, but must be {TAKEN}."
+    )
     if isinstance(source, np.ndarray):
         require(source.dtype.kind == "f", f"The patterns are {source.dtype}, but must be floats.")
         return torch.from_numpy(source)
@@ -97,7 +126,9 @@ def stacked(source: Any) -> Float[Tensor, "..."]:
 def with_batch_axis(
     patterns: Float[Tensor, "..."], tokens: Any
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"]]:
-    """Return patterns and tokens, both with a batch axis. Raises `ConfigError` if they do not match."""
+    """Return patterns and tokens, both with a batch axis. Raises `ConfigError` if they do not
+    match.
+    """
     tokens = token_ids(tokens).long()
     shape, of_tokens = list(patterns.shape), list(tokens.shape)
     require(
@@ -111,21 +142,29 @@ def with_batch_axis(
     )
     require(patterns.numel() > 0, f"The patterns have the shape {shape}: they are empty.")
     one, wanted = [1, shape[-1]], shape[1:-3] + shape[-1:]
-    fits = of_tokens == wanted or (of_tokens == one[1:] and wanted == one) or (of_tokens == one and patterns.ndim == 4)
-    require(fits, f"The tokens have the shape {of_tokens}, but patterns of shape {shape} need {wanted}.")
+    fits = (
+        of_tokens == wanted
+        or (of_tokens == one[1:] and wanted == one)
+        or (of_tokens == one and patterns.ndim == 4)
+    )
+    require(
+        fits, f"The tokens have the shape {of_tokens}, but patterns of shape {shape} need {wanted}."
+    )
     if patterns.ndim == 4:
         patterns = patterns[:, None]
     return patterns, tokens.reshape(-1, shape[-1]).to(patterns.device)
 
 
 def require_causal(
-    patterns: Float[Tensor, "layer batch head query key"], real: Mask | None, probabilities: bool = True
+    patterns: Float[Tensor, "layer batch head query key"],
+    real: Mask | None,
+    probabilities: bool = True,
 ) -> None:
     """Raise `ConfigError` unless each query's attention to its own and earlier keys sums to 1.
 
-    Padding queries (False in `real`) may hold anything, but no token may attend to padding. If `probabilities` is
-    False, any finite numbers are accepted. A query may also attend to nothing, like the
-    first query under a strict mask.
+    Padding queries (False in `real`) may hold anything, but no token may attend to padding. If
+    `probabilities` is False, any finite numbers are accepted. A query may also attend to nothing,
+    like the first query under a strict mask.
     """
     if real is not None:
         patterns = patterns.masked_fill(~real.to(patterns.device)[:, None, :, None], 0)
@@ -138,10 +177,15 @@ def require_causal(
     later = wide.abs().triu(1).sum(dim=-1) >= LATER_MOST
     if later.any():
         below = wide.abs().tril(-1).sum(dim=-1).max().item() >= LATER_MOST
-        require(below, "The patterns are [key, query], but must be [query, key]: transpose their last two axes.")
+        require(
+            below,
+            "The patterns are [key, query], but must be [query, key]: transpose their last two axes.",
+        )
     if probabilities:
         negative = (wide < -SUM_ERROR).any(dim=-1)
-        _refuse(negative, "holds negative numbers", "give patterns, not the scores before the softmax")
+        _refuse(
+            negative, "holds negative numbers", "give patterns, not the scores before the softmax"
+        )
     _refuse(
         later,
         "attends to later tokens",
@@ -153,13 +197,25 @@ def require_causal(
     wrong = ((sums - 1).abs() > SUM_ERROR) & (sums != 0)
     if wrong.any():
         size = f"{sums[wrong][0].item():.3g}"
-        _refuse(wrong, f"sums to {size}, not to 1", "give patterns after the softmax, of a model in evaluation mode")
+        _refuse(
+            wrong,
+            f"sums to {size}, not to 1",
+            "give patterns after the softmax, of a model in evaluation mode",
+        )
     if real is not None:
         to_padding = wide.masked_fill(real.to(wide.device)[:, None, None, :], 0).sum(dim=-1)
-        _refuse(to_padding > SUM_ERROR, "attends to padding", "run the model with the same attention_mask")
+        _refuse(
+            to_padding > SUM_ERROR,
+            "attends to padding",
+            "run the model with the same attention_mask",
+        )
 
 
 def _refuse(wrong: Bool[Tensor, "layer batch head query"], what: str, instead: str) -> None:
-    """Raise `ConfigError` for the first query where `wrong` is true, saying what is wrong and what to do instead."""
+    """Raise `ConfigError` for the first query where `wrong` is true, saying what is wrong and what
+    to do instead.
+    """
     for layer, row, head, query in wrong.nonzero()[:1].tolist():
-        raise ConfigError(f"The pattern of head {layer}.{head} {what} at query {query} of sequence {row}: {instead}.")
+        raise ConfigError(
+            f"The pattern of head {layer}.{head} {what} at query {query} of sequence {row}: {instead}."
+        )

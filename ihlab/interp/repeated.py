@@ -1,4 +1,6 @@
-"""Random tokens read twice, as a task: the prompts on which models of unknown training are measured."""
+"""Random tokens read twice, as a task: the prompts on which models of unknown training are
+measured.
+"""
 
 from dataclasses import dataclass
 
@@ -11,10 +13,12 @@ from tasks import Batch
 
 @dataclass(frozen=True)
 class RepeatedTokens:
-    """Sequences of random tokens of a model, read twice. Each token of the second reading is to be predicted.
+    """Sequences of random tokens of a model, read twice. Each token of the second reading is to be
+    predicted.
 
-    `ihlab heads --hf` and `ihlab attribute --hf` draw their prompts here: without special tokens, and after the token
-    that the model's tokenizer puts first. `length`: the maximum number of positions; None: that of the model's probes.
+    `ihlab heads --hf` and `ihlab attribute --hf` draw their prompts here: without special tokens,
+    and after the token that the model's tokenizer puts first. `length`: the maximum number of
+    positions; None: that of the model's probes.
     """
 
     model: HeadModel

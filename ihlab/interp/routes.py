@@ -1,7 +1,7 @@
 """Routes through a shifted head: which token's key is matched, and which token's value is read.
 
-A head with windows of w columns has w x w routes, (key: own | previous | ...) x (value: own | previous | ...).
-Let A(alpha) be the pattern, and Shift_s(V) the values of s tokens earlier. Then
+A head with windows of w columns has w x w routes, (key: own | previous | ...) x (value: own |
+previous | ...). Let A(alpha) be the pattern, and Shift_s(V) the values of s tokens earlier. Then
 
     z = sum over s of A(alpha) beta_s Shift_s(V).
 
@@ -9,12 +9,13 @@ Ablating a route:
 
 - key route r: alpha_r = 0. The scores lose alpha_r q . k[t - r], and the softmax is recomputed;
 - value route s: beta_s = 0;
-- both routes (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as before.
+- both routes (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as
+  before.
 
-A route's contribution is what its ablation removes from z. It depends only on the layer's input. All heads'
-contributions come from running the model with changed `hook_alpha` and `hook_beta`, so whatever the model does with
-keys (rotary, ALiBi, masks, groups) applies to routes too. Each query head has its own contributions, also with
-grouped-query attention.
+A route's contribution is what its ablation removes from z. It depends only on the layer's input.
+All heads' contributions come from running the model with changed `hook_alpha` and `hook_beta`, so
+whatever the model does with keys (rotary, ALiBi, masks, groups) applies to routes too. Each query
+head has its own contributions, also with grouped-query attention.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,9 +41,9 @@ from tasks.config import require
 class Route(NamedTuple):
     """A column of alpha and a column of beta; None stands for all of them.
 
-    Column 0 is the token itself, 1 the previous one. `Route(1, None)` is the key route of the previous token with
-    all values read through it. `Route(None, 0)` is the value route of the token itself. `Route(1, 0)` combines the two
-    (induction). `Route(None, None)` is the whole head.
+    Column 0 is the token itself, 1 the previous one. `Route(1, None)` is the key route of the
+    previous token with all values read through it. `Route(None, 0)` is the value route of the token
+    itself. `Route(1, 0)` combines the two (induction). `Route(None, None)` is the whole head.
     """
 
     key: int | None
@@ -55,7 +56,9 @@ def column_name(column: int | None) -> str:
 
 
 def all_routes(window: int) -> list[Route]:
-    """List the whole head, each key route, each value route and each pair, for windows of `window` columns."""
+    """List the whole head, each key route, each value route and each pair, for windows of `window`
+    columns.
+    """
     columns = (None, *range(window))
     return [Route(*pair) for pair in product(columns, repeat=2)]
 
@@ -63,13 +66,17 @@ def all_routes(window: int) -> list[Route]:
 @transformer_only
 @in_eval_mode
 def route_contributions(
-    model: Transformer, tokens: Int[Tensor, "batch pos"], layer: int, routes: Iterable[Route] | None = None
+    model: Transformer,
+    tokens: Int[Tensor, "batch pos"],
+    layer: int,
+    routes: Iterable[Route] | None = None,
 ) -> dict[Route, Float[Tensor, "batch pos head d_head"]]:
-    """Return each route's contribution to each head's z, which ablation removes. `routes` defaults to all routes.
+    """Return each route's contribution to each head's z, which ablation removes. `routes` defaults
+    to all routes.
 
-    A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to z. Those of the
-    key routes do not, because a softmax is not linear. Raises `ConfigError` for a layer without shift, for a column
-    outside its window, and as `require_routes` does.
+    A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to
+    z. Those of the key routes do not, because a softmax is not linear. Raises `ConfigError` for a
+    layer without shift, for a column outside its window, and as `require_routes` does.
     """
     window = _window(model, layer)
     if routes is None:
@@ -85,14 +92,18 @@ def route_contributions(
     return {route: _contribution(model, tokens, layer, route, z) for route in wanted}
 
 
-def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, z: Tensor) -> Tensor:
+def _contribution(
+    model: Transformer, tokens: Tensor, layer: int, route: Route, z: Tensor
+) -> Tensor:
     key, value = route
     if key is None:
         return z if value is None else z - _z(model, tokens, layer, beta=[value])
     if value is None:
         return z - _z(model, tokens, layer, alpha=[key])
     others = [column for column in range(model.cfg.shift_window) if column != value]
-    return _z(model, tokens, layer, beta=others) - _z(model, tokens, layer, beta=others, alpha=[key])
+    return _z(model, tokens, layer, beta=others) - _z(
+        model, tokens, layer, beta=others, alpha=[key]
+    )
 
 
 @transformer_only
@@ -107,11 +118,12 @@ def route_effects(
 ) -> pd.DataFrame:
     """Ablate each route of each head on a batch, and return a table with one row per ablation.
 
-    Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), loss_rise (nats per
-    target) and accuracy_fall (over all answers), both against the clean run. `routes` defaults to all. Redundant heads
-    compensate for each other, so ablating one alone may show no effect. `together` ablates the route in all heads of a
-    layer at once (head is "all"). `attention_mask` is 1 at tokens and 0 at padding, which comes last in each sequence.
-    Raises `ConfigError` as `route_contributions` does, and for a batch without targets or answers.
+    Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head),
+    loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
+    `routes` defaults to all. Redundant heads compensate for each other, so ablating one alone may
+    show no effect. `together` ablates the route in all heads of a layer at once (head is "all").
+    `attention_mask` is 1 at tokens and 0 at padding, which comes last in each sequence. Raises
+    `ConfigError` as `route_contributions` does, and for a batch without targets or answers.
     """
     check_measurable(batch)
     rows = evaluation_batch(batch, model.W_E.device)
@@ -167,7 +179,8 @@ def _zeroing(
 ) -> tuple[str, Callable[[Tensor, Any], Tensor]]:
     """Return a hook point and the hook that sets columns of alpha or beta to 0 there.
 
-    If the model does not learn these weights, they are (1, 0, ...), and the keys or values are scaled instead.
+    If the model does not learn these weights, they are (1, 0, ...), and the keys or values are
+    scaled instead.
     """
     attn, point = model.layers[layer].attn, f"blocks.{layer}.attn.hook_"
 
@@ -192,5 +205,8 @@ def _window(model: Transformer, layer: int) -> int:
         f"The model's attention is {model.cfg.attention!r}, which has no routes; 'kv_shift' has routes.",
     )
     n_layers = model.cfg.n_layers
-    require(0 <= layer < n_layers, f"Layer {layer} does not exist: the model has layers 0 to {n_layers - 1}.")
+    require(
+        0 <= layer < n_layers,
+        f"Layer {layer} does not exist: the model has layers 0 to {n_layers - 1}.",
+    )
     return model.cfg.shift_window

@@ -1,9 +1,10 @@
 """Report a trained model's alpha and beta, as stored and with the gauge fixed.
 
-(alpha, W_K) -> (c alpha, W_K / c) leaves a model unchanged for any c != 0, and so does (beta, W_V) ->
-(c beta, W_V / c): the norm and the overall sign of alpha, or beta, have no meaning. Only the direction of (alpha1,
-alpha2) up to sign is meaningful. Table 5 of arXiv 2411.19574 compares alpha1 with alpha2; c = -1 reverses the result.
-If alpha1 + alpha2 > 0, as at the start of training (the sum is 1), Table 5 agrees with comparing absolute values.
+(alpha, W_K) -> (c alpha, W_K / c) leaves a model unchanged for any c != 0, and so does (beta, W_V)
+-> (c beta, W_V / c): the norm and the overall sign of alpha, or beta, have no meaning. Only the
+direction of (alpha1, alpha2) up to sign is meaningful. Table 5 of arXiv 2411.19574 compares alpha1
+with alpha2; c = -1 reverses the result. If alpha1 + alpha2 > 0, as at the start of training (the
+sum is 1), Table 5 agrees with comparing absolute values.
 """
 
 from collections.abc import Iterable
@@ -22,9 +23,11 @@ COLUMNS = ("own", "previous")
 
 
 def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*head window"]:
-    """Scale each row to length 1, and make its entry of largest absolute value positive. A row of zeros gives NaN.
+    """Scale each row to length 1, and make its entry of largest absolute value positive. A row of
+    zeros gives NaN.
 
-    The result is the same for w and c w, c != 0. If several entries are largest, the first is made positive.
+    The result is the same for w and c w, c != 0. If several entries are largest, the first is made
+    positive.
     """
     weight = np.asarray(weight, dtype=float)
     largest = np.abs(weight).argmax(axis=-1, keepdims=True)
@@ -36,8 +39,8 @@ def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*
 def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
     """Return the angle of (w1, w2) modulo pi, in [0, pi).
 
-    0 means own token only, pi / 2 previous token only. Below pi / 2 w1 and w2 have the same sign, above it opposite
-    signs. Angles near 0 and near pi are close to each other.
+    0 means own token only, pi / 2 previous token only. Below pi / 2 w1 and w2 have the same sign,
+    above it opposite signs. Angles near 0 and near pi are close to each other.
     """
     line = direction(weight)
     modulo = np.arctan2(line[..., 1], line[..., 0])
@@ -47,7 +50,8 @@ def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
 
 @transformer_only
 def shift_report(model: Transformer) -> pd.DataFrame:
-    """Return every key/value head's alpha and beta, as stored and with the gauge fixed, in one row per head.
+    """Return every key/value head's alpha and beta, as stored and with the gauge fixed, in one row
+    per head.
 
     - layer, head (key/value head), alpha1, alpha2, ..., beta1, beta2, ...: as stored;
     - alpha1_unit, ..., beta1_unit, ...: the `direction`.
@@ -59,9 +63,10 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     - alpha_larger: "own" or "previous", the larger in absolute value (previous if they are equal);
     - alpha_raw: the same by the comparison of Table 5: "own" if alpha1 > alpha2, else "previous".
 
-    All columns except stored weights, alpha_raw and beta_raw are equal for (c alpha, W_K / c) and (c beta, W_V / c).
-    A model that shifts only keys, or only values, has only their columns. Gamma, the query shift, is not reported.
-    Raises `ConfigError` for a model without alpha and beta, and for a model with weights per channel.
+    All columns except stored weights, alpha_raw and beta_raw are equal for (c alpha, W_K / c) and
+    (c beta, W_V / c). A model that shifts only keys, or only values, has only their columns. Gamma,
+    the query shift, is not reported. Raises `ConfigError` for a model without alpha and beta, and
+    for a model with weights per channel.
     """
     learned = [name for name in ("alpha", "beta") if name in model.cfg.learned_shifts]
     require(
@@ -74,7 +79,9 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     )
     tables = []
     for layer, block in enumerate(model.layers):
-        weights = {name: getattr(block.attn, name).detach().double().cpu().numpy() for name in learned}
+        weights = {
+            name: getattr(block.attn, name).detach().double().cpu().numpy() for name in learned
+        }
         columns: dict[str, Any] = {"layer": layer, "head": np.arange(model.cfg.kv_heads)}
         for name, weight in weights.items():
             for number, column in enumerate(weight.T, 1):
@@ -101,12 +108,14 @@ def _of_two(name: str, weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndar
 
 
 def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
-    """Count the key/value heads of all models as in Table 5 of arXiv 2411.19574, raw and gauge-free.
+    """Count the key/value heads of all models as in Table 5 of arXiv 2411.19574, raw and
+    gauge-free.
 
-    The table has four rows: key and value are "own" or "previous". `raw` counts heads by alpha1 > alpha2 and beta1 >
-    beta2, as the paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| > |beta2|; `flipped` is raw with the sign
-    of every head's alpha and beta flipped. Raises `ConfigError` for a model that lacks alpha or beta, a window
-    that is not 2, and if there are no models.
+    The table has four rows: key and value are "own" or "previous". `raw` counts heads by alpha1 >
+    alpha2 and beta1 > beta2, as the paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| >
+    |beta2|; `flipped` is raw with the sign of every head's alpha and beta flipped. Raises
+    `ConfigError` for a model that lacks alpha or beta, a window that is not 2, and if there are no
+    models.
     """
     reports = []
     for model in models:
@@ -116,7 +125,9 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
             model.cfg.learns_both,
             f"The model's attention is {model.cfg.attention!r}, but Table 5 needs both alpha and beta.",
         )
-        require(window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns.")
+        require(
+            window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns."
+        )
         reports.append(report)
     require(bool(reports), "There is no model, so there are no heads to count.")
     heads = pd.concat(reports, ignore_index=True)

@@ -1,1 +1,3 @@
-"""Measures of a model on sequences: loss, accuracy, and attention scores of its heads. Each is defined once."""
+"""Measures of a model on sequences: loss, accuracy, and attention scores of its heads. Each is
+defined once.
+"""

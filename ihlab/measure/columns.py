@@ -29,20 +29,41 @@ COLUMNS = (
         printed=True,
         tag="induction",
     ),
-    Column("prefix_matching_sd", "standard deviation of prefix_matching over random probes, if there are several"),
-    Column("same_distance_control", "control: attention to the same distance, with no match there", printed=True),
+    Column(
+        "prefix_matching_sd",
+        "standard deviation of prefix_matching over random probes, if there are several",
+    ),
+    Column(
+        "same_distance_control",
+        "control: attention to the same distance, with no match there",
+        printed=True,
+    ),
     Column(
         "induction_stripe",
         "prefix matching on tokens read twice, over every query with a match",
         printed=True,
     ),
     Column("previous_token", "attention to the token before", printed=True, tag="previous token"),
-    Column("duplicate_token", "attention to earlier occurrences of the token", tag="duplicate token"),
-    Column("first_position", "attention to the first token, where a head rests that finds nothing to read", tag="idle"),
-    Column("best_offset", "the distance at which the head attends most where nothing matches: 1 is the token before"),
+    Column(
+        "duplicate_token", "attention to earlier occurrences of the token", tag="duplicate token"
+    ),
+    Column(
+        "first_position",
+        "attention to the first token, where a head rests that finds nothing to read",
+        tag="idle",
+    ),
+    Column(
+        "best_offset",
+        "the distance at which the head attends most where nothing matches: 1 is the token before",
+    ),
     Column("best_offset_weight", "attention to that distance"),
     Column("eigenvalue_copying", "1: the weights raise the token that is read; -1: suppress it"),
-    Column("loss_rise", "rise of the task's loss when the head is mean-ablated", printed=True, error="loss_rise_error"),
+    Column(
+        "loss_rise",
+        "rise of the task's loss when the head is mean-ablated",
+        printed=True,
+        error="loss_rise_error",
+    ),
     Column("loss_rise_error", "standard error of loss_rise over sequences"),
     Column("accuracy_fall", "fall of the task's accuracy when the head is mean-ablated"),
 )
@@ -50,5 +71,8 @@ COLUMNS = (
 
 def explained(indent: str = "") -> str:
     """Return a text list of all columns with their meanings."""
-    lines = [textwrap.fill(f"- {column.name}: {column.meaning}", 88, subsequent_indent="  ") for column in COLUMNS]
+    lines = [
+        textwrap.fill(f"- {column.name}: {column.meaning}", 88, subsequent_indent="  ")
+        for column in COLUMNS
+    ]
     return textwrap.indent("\n".join(lines), indent)

@@ -20,14 +20,17 @@ class TrainingBatch:
 
     - `tokens`: every position of every sequence;
     - `index`: the scored positions in the flattened [batch * pos]; None: every position is scored;
-    - `targets`: the token that the loss scores at each of them. Index and targets are padded with (0, IGNORE) to a
-      multiple of a sixteenth of all positions, so that a compiled step meets few shapes;
+    - `targets`: the token that the loss scores at each of them. Index and targets are padded with
+      (0, IGNORE) to a multiple of a sixteenth of all positions, so that a compiled step meets few
+      shapes;
     - `queries`: the `query_positions` of the targets; None: all positions;
     - `count`: the number of targets that are not padding;
-    - `total`: the number of targets in the whole step, in all its microbatches. The loss is divided by it;
+    - `total`: the number of targets in the whole step, in all its microbatches. The loss is divided
+      by it;
     - `starts`: the first token of each packed document; None: sequences are whole.
 
-    In a stacked batch (`ihlab.training.ensemble`) every tensor and the total have a leading member dimension.
+    In a stacked batch (`ihlab.training.ensemble`) every tensor and the total have a leading member
+    dimension.
     """
 
     tokens: Int64[Tensor, "*member batch pos"]
@@ -48,7 +51,9 @@ class TrainingBatch:
         return self.tokens, self.index, self.targets, self.queries, self.starts
 
 
-def training_batch(tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.ndarray, "batch pos"]) -> TrainingBatch:
+def training_batch(
+    tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.ndarray, "batch pos"]
+) -> TrainingBatch:
     """Gather the positions that have a target."""
     flat = np.ascontiguousarray(targets).reshape(-1)
     index = np.flatnonzero(flat != IGNORE)
@@ -73,8 +78,8 @@ def training_batch(tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.nda
 class EvaluationBatch:
     """A batch of an evaluation: its tokens, and every position that has a target or an answer.
 
-    `first` marks the first answer of each sequence; `queries` are the `query_positions` of all gathered positions.
-    The counts are Python integers: reading them does not synchronise a device.
+    `first` marks the first answer of each sequence; `queries` are the `query_positions` of all
+    gathered positions. The counts are Python integers: reading them does not synchronise a device.
     """
 
     tokens: Int64[Tensor, "batch pos"]
@@ -95,7 +100,9 @@ def evaluation_batch(batch: Batch, device: torch.device | None = None) -> Evalua
     first = has_answer & (has_answer.cumsum(axis=1) == 1)
     wanted = has_target | has_answer
     index = np.flatnonzero(wanted)
-    targets, answers, is_first = (torch.from_numpy(x.reshape(-1)[index]) for x in (batch.targets, batch.answers, first))
+    targets, answers, is_first = (
+        torch.from_numpy(x.reshape(-1)[index]) for x in (batch.targets, batch.answers, first)
+    )
     gathered = EvaluationBatch(
         tokens=torch.from_numpy(np.ascontiguousarray(batch.inputs)),
         index=torch.from_numpy(index),
@@ -117,16 +124,20 @@ def document_starts(batch: Batch) -> Bool[Tensor, "batch pos"] | None:
 
 
 LARGEST_MASK = 2**26
-"""Maximum number of scores, batch * query * key, for gathered queries. Their mask has as many floats (256 MiB)."""
+"""Maximum number of scores, batch * query * key, for gathered queries. Their mask has as many
+floats (256 MiB).
+"""
 
 
 def query_positions(needed: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
-    """Return the query positions that the last layer needs in each sequence. They include all `needed` positions.
+    """Return the query positions that the last layer needs in each sequence. They include all
+    `needed` positions.
 
-    Their number is the largest number of needed positions in a sequence, rounded up to a multiple of a sixteenth of the
-    length. Return None if that is more than half of the length, where causal attention at all positions costs no more,
-    and if the mask would have more than `LARGEST_MASK` scores, because queries at all positions need no mask. The
-    padding of `TrainingBatch.index` may be missing from them, because its targets are ignored.
+    Their number is the largest number of needed positions in a sequence, rounded up to a multiple
+    of a sixteenth of the length. Return None if that is more than half of the length, where causal
+    attention at all positions costs no more, and if the mask would have more than `LARGEST_MASK`
+    scores, because queries at all positions need no mask. The padding of `TrainingBatch.index` may
+    be missing from them, because its targets are ignored.
     """
     length = needed.shape[1]
     bucket = max(1, length // 16)
@@ -139,4 +150,6 @@ def query_positions(needed: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "bat
 
 def each_tensor(batch: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
     """Return the same batch with each tensor changed."""
-    return replace(batch, **{name: change(x) for name, x in vars(batch).items() if isinstance(x, Tensor)})
+    return replace(
+        batch, **{name: change(x) for name, x in vars(batch).items() if isinstance(x, Tensor)}
+    )

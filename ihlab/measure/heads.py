@@ -15,21 +15,28 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 FEWEST = 1 / 8
-"""An offset is measured if at least this fraction of all positions distinguishes it from a prefix match or a copy."""
+"""An offset is measured if at least this fraction of all positions distinguishes it from a prefix
+match or a copy.
+"""
 
 
 def pattern_scores(
-    patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"], real: Mask | None = None
+    patterns: Float[Tensor, "layer batch head query key"],
+    tokens: Int[Tensor, "batch pos"],
+    real: Mask | None = None,
 ) -> dict[str, Float[Tensor, "layer head"]]:
     """Return the mean attention of each head's queries to the `source_positions` of each score.
 
-    Attention is summed over the source positions of a query, and averaged over the queries that have any. `real` says
-    which positions hold tokens; padding a sequence does not change its scores. Raises `ConfigError` as
-    `prefix_matches` does.
+    Attention is summed over the source positions of a query, and averaged over the queries that
+    have any. `real` says which positions hold tokens; padding a sequence does not change its
+    scores. Raises `ConfigError` as `prefix_matches` does.
     """
     patterns, tokens, real = moved_patterns(patterns, tokens, real)
     prefix_matches(tokens, real)
-    return {name: mean_attention(patterns, places) for name, places in source_positions(tokens, real).items()}
+    return {
+        name: mean_attention(patterns, places)
+        for name, places in source_positions(tokens, real).items()
+    }
 
 
 def source_positions(
@@ -37,18 +44,21 @@ def source_positions(
 ) -> dict[str, Bool[Tensor, "batch query key"]]:
     """Return, for each score, the keys [batch, query, key] to which attention counts:
 
-    - prefix_matching: the tokens right after earlier occurrences of the query's token (Olsson et al. 2022, arXiv
-      2209.11895), for the last occurrence of each repeated token in its sequence. A head that attends nowhere else
-      scores 1. A query is left out if one of these keys is also the previous token, the query itself or a copy of it:
-      a previous-token or duplicate-token head would score there too;
+    - prefix_matching: the tokens right after earlier occurrences of the query's token (Olsson et
+      al. 2022, arXiv 2209.11895), for the last occurrence of each repeated token in its sequence. A
+      head that attends nowhere else scores 1. A query is left out if one of these keys is also the
+      previous token, the query itself or a copy of it: a previous-token or duplicate-token head
+      would score there too;
     - previous_token: the token before;
     - duplicate_token: earlier occurrences of the query's token;
     - first_position: the first token.
 
-    previous_token and first_position count from the third query on: the token before the second is the first. `real`
-    marks tokens; padding comes after them. On the tokens a b a c a b, with queries and keys counted from 0:
+    previous_token and first_position count from the third query on: the token before the second is
+    the first. `real` marks tokens; padding comes after them. On the tokens a b a c a b, with
+    queries and keys counted from 0:
 
-    - prefix_matching: query 5, key 2. Query 2 is not the last a; query 4 is, but its key 3 is also the previous token;
+    - prefix_matching: query 5, key 2. Query 2 is not the last a; query 4 is, but its key 3 is also
+      the previous token;
     - previous_token: queries 2 to 5, keys 1 to 4;
     - duplicate_token: query 2, key 0; query 4, keys 0 and 2; query 5, key 1;
     - first_position: queries 2 to 5, key 0.
@@ -69,7 +79,9 @@ def source_positions(
     }
 
 
-def prefix_matches(tokens: Int[Tensor, "batch pos"], real: Mask | None = None) -> Bool[Tensor, "batch query key"]:
+def prefix_matches(
+    tokens: Int[Tensor, "batch pos"], real: Mask | None = None
+) -> Bool[Tensor, "batch query key"]:
     """Return the `source_positions` of prefix_matching. Raises `ConfigError` if no query has any."""
     matches = source_positions(tokens, real)["prefix_matching"]
     require(
@@ -83,9 +95,11 @@ def prefix_matches(tokens: Int[Tensor, "batch pos"], real: Mask | None = None) -
 def mean_attention(
     patterns: Float[Tensor, "*layer batch head query key"], places: Bool[Tensor, "batch query key"]
 ) -> Float[Tensor, "*layer head"]:
-    """Return attention summed over each query's marked keys, averaged over the queries that have any.
+    """Return attention summed over each query's marked keys, averaged over the queries that have
+    any.
 
-    Sums are in float32 at least. In half precision their rounding errors exceed the differences between scores.
+    Sums are in float32 at least. In half precision their rounding errors exceed the differences
+    between scores.
     """
     patterns = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
     queries = places.any(dim=-1).sum()
@@ -93,8 +107,12 @@ def mean_attention(
 
 
 def follows(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """Return the keys an induction head attends to: keys up to the query whose previous token is the query's token."""
-    return F.pad(tokens[:, :, None] == tokens[:, None, :-1], (1, 0)).tril()  # the first key has no previous token
+    """Return the keys an induction head attends to: keys up to the query whose previous token is
+    the query's token.
+    """
+    return F.pad(
+        tokens[:, :, None] == tokens[:, None, :-1], (1, 0)
+    ).tril()  # the first key has no previous token
 
 
 def duplicates(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
@@ -103,15 +121,17 @@ def duplicates(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query ke
 
 
 def best_offset(
-    patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"], real: Mask | None = None
+    patterns: Float[Tensor, "layer batch head query key"],
+    tokens: Int[Tensor, "batch pos"],
+    real: Mask | None = None,
 ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
     """Return the distance d at which each head attends most, and its mean attention there.
 
-    The weight of d is the mean of A[q, q - d] over the queries q whose key at q - d is neither a prefix match nor an
-    earlier copy of the query's token. This matters on tokens that repeat at one distance, where an induction head
-    attends at one distance too. 0 is the token itself, 1 the token before; d goes up to half of the positions. Both
-    results are NaN if no distance has at least the fraction `FEWEST` of the positions. `real` marks tokens; padding is
-    left out.
+    The weight of d is the mean of A[q, q - d] over the queries q whose key at q - d is neither a
+    prefix match nor an earlier copy of the query's token. This matters on tokens that repeat at one
+    distance, where an induction head attends at one distance too. 0 is the token itself, 1 the
+    token before; d goes up to half of the positions. Both results are NaN if no distance has at
+    least the fraction `FEWEST` of the positions. `real` marks tokens; padding is left out.
     """
     patterns, tokens, real = moved_patterns(patterns, tokens, real)
     free = ~(follows(tokens) | duplicates(tokens))
@@ -121,7 +141,9 @@ def best_offset(
     weights = []
     for back in range(tokens.shape[1] // 2 + 1):
         counted = free.diagonal(-back, 1, 2)
-        attention = patterns.diagonal(-back, 3, 4).to(torch.promote_types(patterns.dtype, torch.float32))
+        attention = patterns.diagonal(-back, 3, 4).to(
+            torch.promote_types(patterns.dtype, torch.float32)
+        )
         n = int(counted.sum())
         total = torch.einsum("lbhq,bq->lh", attention, counted.to(attention))
         weights.append(total / n if n >= fewest else torch.full_like(total, -torch.inf))
@@ -133,10 +155,11 @@ def best_offset(
 def scored_patterns(
     model: Transformer, tokens: Int[Tensor, "batch pos"], score: Callable[[Tensor], Tensor]
 ) -> Float[Tensor, " heads"]:
-    """Return a score of every head, layer by layer; `score` takes a layer's pattern [batch, head, query, key].
+    """Return a score of every head, layer by layer; `score` takes a layer's pattern [batch, head,
+    query, key].
 
-    Each pattern is scored in its hook and not kept. Nothing after the last pattern is computed. Scores are NaN for a
-    layer whose custom attention has no hook_pattern or does not call it.
+    Each pattern is scored in its hook and not kept. Nothing after the last pattern is computed.
+    Scores are NaN for a layer whose custom attention has no hook_pattern or does not call it.
     """
     scores: dict[int, Tensor] = {}
 
@@ -146,7 +169,9 @@ def scored_patterns(
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     model.name_new_hook_points()
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)}
-    hooks = [(name, partial(note, layer)) for layer, name in names.items() if name in model.hook_dict]
+    hooks = [
+        (name, partial(note, layer)) for layer, name in names.items() if name in model.hook_dict
+    ]
     last = model.layers[-1]
     with model.hooks(fwd_hooks=hooks):
         last.attn(last.attention_input(last.entering(model.before_last_layer(tokens))))

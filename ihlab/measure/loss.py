@@ -25,10 +25,11 @@ def summed_loss(
 ) -> Float[Tensor, ""]:
     """Return the cross-entropy of a `TrainingBatch` in nats, summed over targets.
 
-    Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits would take four fifths of
-    the step's memory. At other positions the last layer computes only keys and values (and queries, if
-    `query_positions` returns None). If every position is scored (`index` is None), `linear_cross_entropy` processes a
-    large vocabulary in chunks instead of keeping all logits in memory.
+    Only scored positions are unembedded: at vocabulary 8000 and length 512 the other logits would
+    take four fifths of the step's memory. At other positions the last layer computes only keys and
+    values (and queries, if `query_positions` returns None). If every position is scored (`index` is
+    None), `linear_cross_entropy` processes a large vocabulary in chunks instead of keeping all
+    logits in memory.
     """
     if index is not None:
         residual = model.residual_at(tokens, index, queries, starts)
@@ -39,7 +40,9 @@ def summed_loss(
             return F.linear_cross_entropy(
                 residual, weight, targets, reduction="sum", ignore_index=IGNORE, options=options
             ).float()
-    return F.cross_entropy(model.unembed(residual).float(), targets, ignore_index=IGNORE, reduction="sum")
+    return F.cross_entropy(
+        model.unembed(residual).float(), targets, ignore_index=IGNORE, reduction="sum"
+    )
 
 
 class OfModel(nn.Module):

@@ -24,18 +24,22 @@ from ihlab.runtime.settings import own_settings
 from tasks import IGNORE, Batch
 
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass
-CPU_POSITIONS = 4096  # the same on a CPU: twice as many exceed its cache and take 1.1 to 1.25 times as long
-STACKED_POSITIONS = 32768  # the same for all members of a stack together, which share each PyTorch call
+CPU_POSITIONS = (
+    4096  # the same on a CPU: twice as many exceed its cache and take 1.1 to 1.25 times as long
+)
+STACKED_POSITIONS = (
+    32768  # the same for all members of a stack together, which share each PyTorch call
+)
 ANSWER_ROWS = 64  # held-out sequences used to measure the heads' attention to the answer
 
 
 class Evaluator:
     """Measure a model on a fixed held-out set and on repeated random tokens.
 
-    `run` is a `RunConfig`. Its `task`, `model` and `eval_rows` decide what is drawn and how heads are named.
-    `numbers` returns all measurements of a model in one tensor, so that a device is synchronised once; `row` names
-    them. If `members` of an ensemble are measured together on a CPU, they share `STACKED_POSITIONS` tokens per forward
-    pass.
+    `run` is a `RunConfig`. Its `task`, `model` and `eval_rows` decide what is drawn and how heads
+    are named. `numbers` returns all measurements of a model in one tensor, so that a device is
+    synchronised once; `row` names them. If `members` of an ensemble are measured together on a CPU,
+    they share `STACKED_POSITIONS` tokens per forward pass.
     """
 
     @own_settings()
@@ -65,16 +69,26 @@ class Evaluator:
     @own_settings()
     @torch.no_grad()
     def __call__(self, model: Transformer) -> dict[str, float]:
-        """Return one row of metrics: eval_loss, accuracy, accuracy_hops_3, prefix_L.H, answer_L.H, alpha1_L.G, ..."""
+        """Return one row of metrics: eval_loss, accuracy, accuracy_hops_3, prefix_L.H, answer_L.H,
+        alpha1_L.G, ...
+        """
         return self.row(self.numbers(model).tolist())
 
     def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
         """Return the counts on the held-out set, the head scores, and alpha and beta, in float64."""
         parts = [_counts(model, self.batches, self.masks)]
         if (probe := self.probe) is not None:
-            parts.append(scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches)))
+            parts.append(
+                scored_patterns(
+                    model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches)
+                )
+            )
         if (answers := self.answers) is not None:
-            parts.append(scored_patterns(model, answers.tokens, lambda pattern: answer_attention(pattern, answers)))
+            parts.append(
+                scored_patterns(
+                    model, answers.tokens, lambda pattern: answer_attention(pattern, answers)
+                )
+            )
         parts += _shift_weights(model)
         return torch.cat([each.double() for each in parts])
 
@@ -87,7 +101,9 @@ class Evaluator:
 
 @in_eval_mode
 def held_out(model: Transformer, batches: list[EvaluationBatch]) -> dict[str, float]:
-    """Return the loss over targets, and the accuracy over all answers and over first answers; NaN without answers."""
+    """Return the loss over targets, and the accuracy over all answers and over first answers; NaN
+    without answers.
+    """
     return _fractions(_counts(model, batches, ()).tolist(), batches, (), ())
 
 
@@ -116,7 +132,12 @@ def _fractions(
     n_targets = sum(batch.n_targets for batch in batches)
     n_answers = sum(batch.n_answers for batch in batches)
     n_first = sum(batch.n_first for batch in batches)
-    names = ["eval_loss", "accuracy", "accuracy_first", *(f"accuracy_{group}_{value}" for group, value in slices)]
+    names = [
+        "eval_loss",
+        "accuracy",
+        "accuracy_first",
+        *(f"accuracy_{group}_{value}" for group, value in slices),
+    ]
     totals = [n_targets, n_answers, n_first, *n_in_slices]
     return {name: _fraction(n, of) for name, n, of in zip(names, counts, totals, strict=True)}
 
@@ -148,10 +169,14 @@ def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, 
 
 
 def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
-    """Return a group's value at each position, as in metrics: a gap counts as the largest power of 2 up to it."""
+    """Return a group's value at each position, as in metrics: a gap counts as the largest power of
+    2 up to it.
+    """
     values = batch.groups[group]
     if group == "gap":
-        values = np.left_shift(1, np.frexp(values)[1]) // 2  # the largest power of two that is not larger
+        values = (
+            np.left_shift(1, np.frexp(values)[1]) // 2
+        )  # the largest power of two that is not larger
     if values.ndim == 1:
         values = values[:, None]
     return np.broadcast_to(values, batch.inputs.shape)
@@ -159,10 +184,11 @@ def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
 
 @dataclass(frozen=True)
 class AnswerPlaces:
-    """Sequences of a task, the position of each first answer, and the places of that answer in the sequence.
+    """Sequences of a task, the position of each first answer, and the places of that answer in the
+    sequence.
 
-    The places are the positions that hold the answer and directly follow an occurrence of the query's token
-    at least two positions before the query.
+    The places are the positions that hold the answer and directly follow an occurrence of the
+    query's token at least two positions before the query.
     """
 
     tokens: Int64[Tensor, "batch pos"]
@@ -171,7 +197,9 @@ class AnswerPlaces:
 
 
 def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPlaces | None:
-    """Return the places of each sequence's first answer; None if a sequence has none, and for packed documents."""
+    """Return the places of each sequence's first answer; None if a sequence has none, and for
+    packed documents.
+    """
     tokens, answered = batch.inputs, batch.answers != IGNORE
     if batch.document_starts is not None:
         return None
@@ -182,12 +210,18 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
     places = np.pad(followed & right & earlier, ((0, 0), (1, 0)))
     if not (answered.any(axis=1) & places.any(axis=1)).all():
         return None
-    answers = AnswerPlaces(torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places))
+    answers = AnswerPlaces(
+        torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places)
+    )
     return each_tensor(answers, lambda x: x.to(device))
 
 
-def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
-    """Return the mean attention from the query to the answer's places: an induction score on the task."""
+def answer_attention(
+    pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces
+) -> Float[Tensor, " head"]:
+    """Return the mean attention from the query to the answer's places: an induction score on the
+    task.
+    """
     rows = torch.arange(len(pattern), device=pattern.device)
     return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
 
@@ -197,7 +231,9 @@ def _head_names(score: str, cfg: ModelConfig) -> list[str]:
 
 
 def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
-    """Return each layer's alpha, beta and gamma, in the order of `_shift_names`; weights per channel are averaged."""
+    """Return each layer's alpha, beta and gamma, in the order of `_shift_names`; weights per
+    channel are averaged.
+    """
     weights = []
     for block, name in itertools.product(model.layers, model.cfg.learned_shifts):
         weight = getattr(block.attn, name)

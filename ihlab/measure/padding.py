@@ -9,7 +9,9 @@ from tasks import Batch
 
 
 def moved_batch(batch: Batch, real: Mask | None) -> tuple[Batch, Mask | None]:
-    """Return a batch and its mask with every sequence's real tokens first. Losses and accuracies do not change."""
+    """Return a batch and its mask with every sequence's real tokens first. Losses and accuracies do
+    not change.
+    """
     if real is None or padded_right(real):
         return batch, real
     order = real_first(real)
@@ -19,13 +21,19 @@ def moved_batch(batch: Batch, real: Mask | None) -> tuple[Batch, Mask | None]:
         return np.take_along_axis(values, index, axis=1) if values.ndim == 2 else values
 
     groups = {name: moved(values) for name, values in batch.groups.items()}
-    return Batch(moved(batch.inputs), moved(batch.targets), moved(batch.answers), groups), in_order(real, order, 1)
+    return Batch(moved(batch.inputs), moved(batch.targets), moved(batch.answers), groups), in_order(
+        real, order, 1
+    )
 
 
 def moved_patterns(
-    patterns: Float[Tensor, "layer batch head query key"], tokens: Int[Tensor, "batch pos"], real: Mask | None
+    patterns: Float[Tensor, "layer batch head query key"],
+    tokens: Int[Tensor, "batch pos"],
+    real: Mask | None,
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"], Mask | None]:
-    """Return patterns, tokens and mask with each sequence's real tokens first. Attention from and to padding is 0."""
+    """Return patterns, tokens and mask with each sequence's real tokens first. Attention from and
+    to padding is 0.
+    """
     if real is None:
         return patterns, tokens, None
     if not padded_right(real):
@@ -41,4 +49,6 @@ def without_padding(
     """Return patterns with attention from and to padding set to 0, even if it is NaN."""
     if real is None:
         return patterns
-    return patterns.masked_fill(~(real[:, :, None] & real[:, None, :])[:, None].to(patterns.device), 0)
+    return patterns.masked_fill(
+        ~(real[:, :, None] & real[:, None, :])[:, None].to(patterns.device), 0
+    )

@@ -18,12 +18,15 @@ from tasks.config import require, require_integer
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
 LEAST_PERIOD = 3
-"""Minimum number of repeated tokens. If 2 alternate, the token after an earlier occurrence is also the previous one."""
+"""Minimum number of repeated tokens. If 2 alternate, the token after an earlier occurrence is also
+the previous one.
+"""
 TASK_ROWS = 16
 
 LONGEST_PROBE = 128
-"""Default length of a probe if a model's training is unknown. At 128, GPT-2's patterns on 16 sequences take 150 MB.
-Memory grows with the square of the length, and the contexts of such models are long."""
+"""Default length of a probe if a model's training is unknown. At 128, GPT-2's patterns on 16
+sequences take 150 MB. Memory grows with the square of the length, and the contexts of such models
+are long."""
 
 
 class Probe(NamedTuple):
@@ -51,8 +54,8 @@ class ProbeTokens:
 def task_tokens(task: Task) -> ProbeTokens:
     """Return the tokens of a task's probes: the content ids that the task draws.
 
-    A model has learned no other ids. Its probes are as long as the task's sequences and begin with the same tokens.
-    The task defines which ids are not content (`tasks.Task`).
+    A model has learned no other ids. Its probes are as long as the task's sequences and begin with
+    the same tokens. The task defines which ids are not content (`tasks.Task`).
     """
     rows = draw(task, EVAL_SEED, "probe", 0, 256, packed=True).inputs
     begin = getattr(task, "begins_with", None)
@@ -65,7 +68,8 @@ def task_tokens(task: Task) -> ProbeTokens:
 
 
 def beginning(tokens: ProbeTokens, prepend_bos: bool | None, bos: int | None) -> ProbeTokens:
-    """Return `tokens` with `begin` empty (`prepend_bos` False), `bos` unless it has ids (True), or unchanged (None).
+    """Return `tokens` with `begin` empty (`prepend_bos` False), `bos` unless it has ids (True), or
+    unchanged (None).
 
     Raises `ConfigError` for `prepend_bos` True if no `bos` id is known.
     """
@@ -83,10 +87,14 @@ def padding_id(model: Transformer) -> int | None:
     return getattr(model.trained_on, "padding_id", None)
 
 
-def tokens_that_count(model: Transformer, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
-    """Return which positions are not padding, for our own models; None: all. See `ihlab.model.lens.padding.mask_of`.
+def tokens_that_count(
+    model: Transformer, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None
+) -> Mask | None:
+    """Return which positions are not padding, for our own models; None: all. See
+    `ihlab.model.lens.padding.mask_of`.
 
-    Raises `ConfigError` for padding before a token, because positions count from a sequence's start.
+    Raises `ConfigError` for padding before a token, because positions count from a sequence's
+    start.
     """
     real = mask_of(tokens, attention_mask, padding_id(model))
     require(
@@ -98,7 +106,8 @@ def tokens_that_count(model: Transformer, tokens: Int[Tensor, "batch pos"], atte
 
 
 def model_tokens(model: Transformer) -> ProbeTokens:
-    """Return the tokens of the task that a model was trained on. If it is unknown, return the model's vocabulary.
+    """Return the tokens of the task that a model was trained on. If it is unknown, return the
+    model's vocabulary.
 
     A converted model's known special tokens are left out of the vocabulary.
 
@@ -124,11 +133,15 @@ def task_period(task: Task) -> int:
 
 
 def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
-    """Return a task's ids, repeated to fill its length: the probe of evaluations. None if the length is too short."""
+    """Return a task's ids, repeated to fill its length: the probe of evaluations. None if the
+    length is too short.
+    """
     of_task, period = task_tokens(task), task_period(task)
     if period < LEAST_PERIOD:
         return None
-    tokens = repeated_rows(of_task.content, TASK_ROWS, period, PREFIX_REPEATS, EVAL_SEED, of_task.begin).to(device)
+    tokens = repeated_rows(
+        of_task.content, TASK_ROWS, period, PREFIX_REPEATS, EVAL_SEED, of_task.begin
+    ).to(device)
     return Probe(tokens, prefix_matches(tokens))
 
 
@@ -140,7 +153,8 @@ def probe_rows(
     ids: Sequence[int] | None = None,
     seed: int = 0,
 ) -> Int[Tensor, "rows pos"]:
-    """Return sequences of at most `length` positions: the beginning, then random tokens, repeated `repeats` times.
+    """Return sequences of at most `length` positions: the beginning, then random tokens, repeated
+    `repeats` times.
 
     `of`: the tokens of a model, which give the defaults of `length` and `ids`.
     """
@@ -152,12 +166,18 @@ def probe_rows(
 
 
 def repeated_rows(
-    ids: Sequence[int], rows: int, period: int, repeats: int, seed: int = 0, begin: Sequence[int] = ()
+    ids: Sequence[int],
+    rows: int,
+    period: int,
+    repeats: int,
+    seed: int = 0,
+    begin: Sequence[int] = (),
 ) -> Int[Tensor, "rows pos"]:
-    """Return sequences of `period` distinct random ids (or all, if there are fewer), each repeated `repeats` times.
+    """Return sequences of `period` distinct random ids (or all, if there are fewer), each repeated
+    `repeats` times.
 
-    The ids of `begin` come first in every sequence. Raises `ConfigError` if a sequence would hold fewer than 3 distinct
-    ids.
+    The ids of `begin` come first in every sequence. Raises `ConfigError` if a sequence would hold
+    fewer than 3 distinct ids.
     """
     period = min(period, len(ids))
     require(
@@ -169,12 +189,16 @@ def repeated_rows(
         require_integer(name, value, least)
     rng = np.random.default_rng(seed)
     first = np.asarray(begin, dtype=np.int64)
-    tokens = [np.r_[first, np.tile(rng.permutation(np.asarray(ids))[:period], repeats)] for _ in range(rows)]
+    tokens = [
+        np.r_[first, np.tile(rng.permutation(np.asarray(ids))[:period], repeats)]
+        for _ in range(rows)
+    ]
     return torch.from_numpy(np.stack(tokens))
 
 
 def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int, begin: int = 0) -> Batch:
-    """Return sequences of `repeated_rows` as a task: predict each next token from the second repeat on.
+    """Return sequences of `repeated_rows` as a task: predict each next token from the second repeat
+    on.
 
     `begin` is the number of tokens before the first repeat.
     """
@@ -186,7 +210,9 @@ def repeated_batch(rows: Int[Tensor, "rows pos"], repeats: int, begin: int = 0) 
 
 
 def rolled(rows: Int[Tensor, "rows pos"], last: int, seed: int = 0) -> Int[Tensor, "rows pos"]:
-    """Return sequences whose last `last` tokens are rolled, each by its own number of positions, never by 0."""
+    """Return sequences whose last `last` tokens are rolled, each by its own number of positions,
+    never by 0.
+    """
     by = np.random.default_rng(seed).integers(1, last, size=(len(rows), 1))
     order = torch.from_numpy((np.arange(last) + by) % last).to(rows.device)
     return torch.cat([rows[:, :-last], rows[:, -last:].gather(1, order)], dim=1)

@@ -17,7 +17,9 @@ from tasks.config import require
 
 REST, ELIGIBLE, MISLED = 0, 1, 2
 CLASSES = {ELIGIBLE: "eligible", MISLED: "misled", REST: "rest"}
-"""Classes of positions by whether copying the text after an earlier occurrence of the context gives the target."""
+"""Classes of positions by whether copying the text after an earlier occurrence of the context gives
+the target.
+"""
 
 CHUNK_LOGITS = 2**24
 """Maximum number of logits in memory at once."""
@@ -28,7 +30,9 @@ CHUNK_LOGITS = 2**24
 def token_losses(
     model: Transformer, inputs: Int[np.ndarray, "rows pos"], targets: Int[np.ndarray, "rows pos"]
 ) -> Float[np.ndarray, "rows pos"]:
-    """Return the cross-entropy of each target, in nats. Raises `ConfigError` for positions without a target."""
+    """Return the cross-entropy of each target, in nats. Raises `ConfigError` for positions without
+    a target.
+    """
     _require_all_targets(targets)
     device = model.embed.weight.device
     rows = max(1, CHUNK_LOGITS // (inputs.shape[1] * model.cfg.d_vocab))
@@ -46,14 +50,17 @@ def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, 
 
 
 def frequency_loss(task: TextTask) -> float:
-    """Return the unigram loss of held-out tokens, with frequencies from as many training sequences, in nats per token.
+    """Return the unigram loss of held-out tokens, with frequencies from as many training sequences,
+    in nats per token.
 
-    It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or lost what it
-    had learned. Counts start at 1, so that no token has probability 0.
+    It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or
+    lost what it had learned. Counts start at 1, so that no token has probability 0.
     """
     rng, rows = np.random.default_rng(EVAL_SEED), 1024
     seen, held_out = (of.batch(rows, rng).targets for of in (task, task.held_out))
-    counts = 1 + np.bincount(seen[seen != IGNORE], minlength=task.vocab_size)  # packed documents end without a target
+    counts = 1 + np.bincount(
+        seen[seen != IGNORE], minlength=task.vocab_size
+    )  # packed documents end without a target
     return float(-np.log(counts / counts.sum())[held_out[held_out != IGNORE]].mean())
 
 
@@ -72,14 +79,15 @@ def position_classes(
     targets: Int[np.ndarray, "rows pos"],
     context: int = 4,
 ) -> Int8[np.ndarray, "rows pos"]:
-    """Return the class of each position: does its context, the last `context` bytes, occur earlier in the sequence?
+    """Return the class of each position: does its context, the last `context` bytes, occur earlier
+    in the sequence?
 
     - `ELIGIBLE`: the context occurs earlier, at least once followed by the bytes of the target;
     - `MISLED`: the context occurs earlier, but is never followed by the target;
     - `REST`: the context does not occur earlier.
 
-    Contexts are counted in bytes, so that models with different tokenizers are compared at the same places. Raises
-    `ConfigError` for positions without a target.
+    Contexts are counted in bytes, so that models with different tokenizers are compared at the same
+    places. Raises `ConfigError` for positions without a target.
     """
     _require_all_targets(targets)
     vocabulary = task.prepared.vocabulary
@@ -88,18 +96,26 @@ def position_classes(
         text, ends_of, indexed = b"", defaultdict[bytes, list[int]](list), context
         for place, (token, target) in enumerate(zip(tokens, following, strict=True)):
             text += vocabulary[token]
-            for end in range(indexed, len(text)):  # contexts that end before the last byte, so that a byte follows
+            for end in range(
+                indexed, len(text)
+            ):  # contexts that end before the last byte, so that a byte follows
                 ends_of[text[end - context : end]].append(end)
             indexed = max(indexed, len(text))
             ends = ends_of.get(text[-context:], []) if len(text) >= context else []
             if ends:
                 truth = vocabulary[target]
-                classes[row, place] = ELIGIBLE if any(text.startswith(truth, end) for end in ends) else MISLED
+                classes[row, place] = (
+                    ELIGIBLE if any(text.startswith(truth, end) for end in ends) else MISLED
+                )
     return classes
 
 
-def repeated_text(task: TextTask, rows: int = 64) -> tuple[Int[np.ndarray, "rows pos"], Int[np.ndarray, "rows pos"]]:
-    """Draw held-out sequences half as long as the task's, each followed by a copy of itself: inputs and targets."""
+def repeated_text(
+    task: TextTask, rows: int = 64
+) -> tuple[Int[np.ndarray, "rows pos"], Int[np.ndarray, "rows pos"]]:
+    """Draw held-out sequences half as long as the task's, each followed by a copy of itself: inputs
+    and targets.
+    """
     period = task.length // 2
     once = draw(replace(task, length=period), EVAL_SEED, "eval", 1, rows).inputs
     twice = np.concatenate([once, once], axis=1)
@@ -107,10 +123,11 @@ def repeated_text(task: TextTask, rows: int = 64) -> tuple[Int[np.ndarray, "rows
 
 
 def repeat_gain(losses: Float[np.ndarray, "rows pos"]) -> float:
-    """Return the mean loss in the first copy minus that in the second, in nats: the gain from having read the text.
+    """Return the mean loss in the first copy minus that in the second, in nats: the gain from
+    having read the text.
 
-    `losses` are those of `repeated_text`. Both means leave out the first token of the second copy, because it cannot be
-    predicted.
+    `losses` are those of `repeated_text`. Both means leave out the first token of the second copy,
+    because it cannot be predicted.
     """
     period = (losses.shape[1] + 1) // 2
     return float(losses[:, : period - 1].mean() - losses[:, period:].mean())

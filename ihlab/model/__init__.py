@@ -1,1 +1,3 @@
-"""The network: a Llama-style transformer, vanilla or with KV shifting attention, that TransformerLens can hook."""
+"""The network: a Llama-style transformer, vanilla or with KV shifting attention, that
+TransformerLens can hook.
+"""

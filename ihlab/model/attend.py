@@ -1,4 +1,6 @@
-"""From queries, keys and values to each head's weighted sum of values: fused, or with the pattern exposed to hooks."""
+"""From queries, keys and values to each head's weighted sum of values: fused, or with the pattern
+exposed to hooks.
+"""
 
 import math
 
@@ -36,35 +38,58 @@ def at_positions(
     x: Float[Tensor, "batch pos *wide"], positions: Int[Tensor, "batch query"]
 ) -> Float[Tensor, "batch query *wide"]:
     """Return the vectors of x at the given positions, which may differ between sequences."""
-    return x.gather(1, positions.reshape(*positions.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
+    return x.gather(
+        1, positions.reshape(*positions.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:])
+    )
 
 
 def fused(
-    q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
+    q: Queries,
+    k: Keys,
+    v: Float[Tensor, "batch key kv_head d_value"],
+    bias: Scores | None,
+    dropout: float,
 ) -> Float[Tensor, "batch query head d_value"]:
     """Compute z with PyTorch's fused kernel, which never stores the pattern.
 
-    Without a bias, attention is causal. Then there must be as many queries as keys, or one query, which sees all keys.
+    Without a bias, attention is causal. Then there must be as many queries as keys, or one query,
+    which sees all keys.
     """
     if q.is_cuda and torch._C._functorch.is_batchedtensor(q):
         return _unfused(q, k, v, bias, dropout)
     grouped = q.shape[2] != k.shape[2]
-    if grouped and bias is not None and q.is_cuda:  # the CUDA kernel that takes a bias has no grouped-query attention
-        k, v, grouped = *(x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v)), False
+    if (
+        grouped and bias is not None and q.is_cuda
+    ):  # the CUDA kernel that takes a bias has no grouped-query attention
+        k, v, grouped = (
+            *(x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v)),
+            False,
+        )
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     z = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=bias is None and q.shape[2] > 1, enable_gqa=grouped
+        q,
+        k,
+        v,
+        attn_mask=bias,
+        dropout_p=dropout,
+        is_causal=bias is None and q.shape[2] > 1,
+        enable_gqa=grouped,
     )
     return z.transpose(1, 2)
 
 
 def _unfused(
-    q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
+    q: Queries,
+    k: Keys,
+    v: Float[Tensor, "batch key kv_head d_value"],
+    bias: Scores | None,
+    dropout: float,
 ) -> Float[Tensor, "batch query head d_value"]:
-    """Compute `fused` without fused kernels, which fail under torch.vmap on a GPU (seen with torch 2.11, H200).
+    """Compute `fused` without fused kernels, which fail under torch.vmap on a GPU (seen with torch
+    2.11, H200).
 
-    One kernel rejects a bias that all members of the vmap share (pytorch/pytorch issue 151558), cuDNN's kernel cannot
-    be compiled, and PyTorch's unfused fallback has no backward pass in bf16.
+    One kernel rejects a bias that all members of the vmap share (pytorch/pytorch issue 151558),
+    cuDNN's kernel cannot be compiled, and PyTorch's unfused fallback has no backward pass in bf16.
     """
     if bias is None:
         bias = torch.full((q.shape[1], k.shape[1]), -torch.inf, dtype=q.dtype, device=q.device)
@@ -75,7 +100,9 @@ def _unfused(
 def explicit_pattern(
     q: Queries, k: Keys, bias: Scores, hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
-    """Return the pattern of the attention that `fused` computes, with scores and pattern exposed to hooks."""
+    """Return the pattern of the attention that `fused` computes, with scores and pattern exposed to
+    hooks.
+    """
     return pattern_of(scores_of(q, k) + bias, hook_scores, hook_pattern)
 
 
@@ -88,21 +115,28 @@ def scores_of(q: Queries, k: Keys) -> Float[Tensor, "batch head query key"]:
 def pattern_of(
     scores: Float[Tensor, "batch head query key"], hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
-    """Return the softmax of the scores, which are -inf at masked keys; hooks see the scores and the pattern."""
+    """Return the softmax of the scores, which are -inf at masked keys; hooks see the scores and the
+    pattern.
+    """
     return hook_pattern(softmax_of(hook_scores(scores)))
 
 
-def softmax_of(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+def softmax_of(
+    scores: Float[Tensor, "batch head query key"],
+) -> Float[Tensor, "batch head query key"]:
     """Return the softmax over keys; 0 everywhere for a query that sees no key.
 
-    With the strict mask, the first token sees no key. A hook can also mask every key, by setting scores to -inf.
+    With the strict mask, the first token sees no key. A hook can also mask every key, by setting
+    scores to -inf.
     """
     nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
     return scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0)
 
 
 def read_values(
-    pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key kv_head d_value"], dropout: float
+    pattern: Float[Tensor, "batch head query key"],
+    v: Float[Tensor, "batch key kv_head d_value"],
+    dropout: float,
 ) -> Float[Tensor, "batch query head d_value"]:
     """Return z, each head's weighted sum of values."""
     v = v.repeat_interleave(pattern.shape[1] // v.shape[2], dim=2)

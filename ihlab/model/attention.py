@@ -32,32 +32,48 @@ class Attention(HeadMixes, HeadWeights):
 
     Equations 4 to 6 of arXiv 2411.19574. Shapes, with h = n_heads and g = n_key_value_heads:
 
-    - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
+    - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the
+      shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after the shift;
-    - hook_q_raw, hook_gamma [h, query_window]: the same for shifted queries. The hooks of a shift exist only if
-      `cfg.attention` learns it. Shift weights are [.., window, d_head] if each channel learns its own;
-    - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the rotation;
+    - hook_q_raw, hook_gamma [h, query_window]: the same for shifted queries. The hooks of a shift
+      exist only if `cfg.attention` learns it. Shift weights are [.., window, d_head] if each
+      channel learns its own;
+    - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the
+      rotation;
     - hook_rot_q, hook_rot_k: after the rotation;
-    - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
-    - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the output.
+    - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z =
+      pattern @ v;
+    - hook_result [batch, pos, h, d_model]: each head's own output. Their sum, plus b_O, is the
+      output.
 
-    PyTorch's fused kernel is used unless the scores or the pattern have a hook, and hook_result is computed only if it
-    has one. In training, dropout acts on the pattern after its hook.
+    PyTorch's fused kernel is used unless the scores or the pattern have a hook, and hook_result is
+    computed only if it has one. In training, dropout acts on the pattern after its hook.
 
-    With a cache, x continues the sequences that the cache holds: the axes pos and query run over the tokens of x, and
-    key over all tokens so far. If queries are gathered at some positions (`ihlab.model.query_positions`), only
-    these are in the pos axis of hook_q, hook_rot_q, hook_z and hook_result.
+    With a cache, x continues the sequences that the cache holds: the axes pos and query run over
+    the tokens of x, and key over all tokens so far. If queries are gathered at some positions
+    (`ihlab.model.query_positions`), only these are in the pos axis of hook_q, hook_rot_q, hook_z
+    and hook_result.
     """
 
     queries_alone = True
-    """True if a query's result does not depend on other queries, so that some positions can be left out."""
+    """True if a query's result does not depend on other queries, so that some positions can be left
+    out.
+    """
 
     additive_scores = True
-    """True if scores are q . k / sqrt(d_head) plus a bias that depends only on positions, with one pattern per head."""
+    """True if scores are q . k / sqrt(d_head) plus a bias that depends only on positions, with one
+    pattern per head.
+    """
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__()
-        self.n_heads, self.n_key_value_heads, self.d_head = cfg.n_heads, cfg.kv_heads, cfg.head_width
+        self.n_heads, self.n_key_value_heads, self.d_head = (
+            cfg.n_heads,
+            cfg.kv_heads,
+            cfg.head_width,
+        )
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
@@ -81,14 +97,20 @@ class Attention(HeadMixes, HeadWeights):
         self._make_hook_points()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the sum of the heads' outputs for the normalised residual stream x; add its tokens to the cache."""
+        """Return the sum of the heads' outputs for the normalised residual stream x; add its tokens
+        to the cache.
+        """
         positions = next_positions(cache, x.shape[1])
         q = self.queries(x, cache=cache)
         k, v = self.keys_values(x, cache)
         return self.read(q, k, v, positions, cache)
 
-    def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None) -> Queries:
-        """Project the queries at positions `at` (None: all), mixed with earlier queries if the config says so."""
+    def queries(
+        self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None
+    ) -> Queries:
+        """Project the queries at positions `at` (None: all), mixed with earlier queries if the
+        config says so.
+        """
         if at is not None and not self.mixes_queries:
             x = at_positions(x, at)  # fewer vectors to project
         q = self.mixed("query", self._heads(self.q_proj(x), self.n_heads), cache)
@@ -97,7 +119,9 @@ class Attention(HeadMixes, HeadWeights):
         return self.hook_q(q)
 
     def keys_values(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
-        """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
+        """Return the shifted and rotated keys and the shifted values of all tokens, including those
+        in the cache.
+        """
         k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
         if isinstance(cache, KVCache):
             return cache.append(k, v)
@@ -109,7 +133,9 @@ class Attention(HeadMixes, HeadWeights):
         return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
 
     def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
-        """Return the keys and values of `project` after mixing, norm and rotation, as attention reads them."""
+        """Return the keys and values of `project` after mixing, norm and rotation, as attention
+        reads them.
+        """
         k, v = self.hook_k(self.mixed("key", k, cache)), self.hook_v(self.mixed("value", v, cache))
         if self.k_norm is not None:
             k = self.k_norm(k)
@@ -120,10 +146,12 @@ class Attention(HeadMixes, HeadWeights):
     def read(
         self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None = None
     ) -> Float[Tensor, "batch query d_model"]:
-        """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
+        """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at
+        `positions`.
 
-        Keys and values are those of all tokens from position 0 on, including the cached ones. `cache` is for variants
-        that store more than these (such as multi-token attention). It may also be packed documents.
+        Keys and values are those of all tokens from position 0 on, including the cached ones.
+        `cache` is for variants that store more than these (such as multi-token attention). It may
+        also be packed documents.
         """
         return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
 
@@ -139,23 +167,33 @@ class Attention(HeadMixes, HeadWeights):
         """Return the sum over heads of z @ W_O, plus b_O."""
         z = self.hook_z(z)
         if is_hooked(self.hook_result):
-            return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
+            return (
+                self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
+            )
         return self.o_proj(z.flatten(start_dim=2))
 
-    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
+    def _attend(
+        self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None
+    ) -> Queries:
         if is_hooked(self.hook_attn_scores, self.hook_pattern):
             return self._attend_with(q, k, v, self.masked_bias(k, positions, cache))
         return self._attend_with(q, k, v, self._fused_bias(k, positions, cache))
 
     def _attend_with(self, q: Queries, k: Keys, v: Values, bias: Scores | None) -> Queries:
-        """Return z. `bias` is added to the scores; None if the fused kernel needs no bias and scores have no hook."""
+        """Return z. `bias` is added to the scores; None if the fused kernel needs no bias and
+        scores have no hook.
+        """
         dropout = self.active_dropout
         if bias is not None and is_hooked(self.hook_attn_scores, self.hook_pattern):
-            return read_values(explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout)
+            return read_values(
+                explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout
+            )
         return fused(q, k, v, bias, dropout)
 
     def _fused_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores | None:
-        """Return the bias for the fused kernel; None if it is causal and queries are at all positions or the last."""
+        """Return the bias for the fused kernel; None if it is causal and queries are at all
+        positions or the last.
+        """
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
@@ -172,9 +210,11 @@ class Attention(HeadMixes, HeadWeights):
         return bias.masked_fill(others[:, None], -torch.inf)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
-        """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
+        """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the
+        model has it.
 
-        The queries are at `positions`. Of k, only the number of keys, the dtype and the device are used.
+        The queries are at `positions`. Of k, only the number of keys, the dtype and the device are
+        used.
         """
         key = torch.arange(k.shape[1], device=k.device)
         query = as_tensor(positions, k.device)[:, :, None]

@@ -75,7 +75,8 @@ class ModelConfig(PositionOptions, MixingOptions):
             limit.check(self)
         require(self.eps > 0, f"ModelConfig.eps is {self.eps}, but must be positive.")
         require(
-            0 <= self.dropout < 1, f"ModelConfig.dropout is {self.dropout}, but must be at least 0 and less than 1."
+            0 <= self.dropout < 1,
+            f"ModelConfig.dropout is {self.dropout}, but must be at least 0 and less than 1.",
         )
         flags = self.residual if isinstance(self.residual, tuple) else (self.residual,)
         require(
@@ -88,7 +89,9 @@ class ModelConfig(PositionOptions, MixingOptions):
     def _check_embeddings(self) -> None:
         for name in ("init_std", "embed_std"):
             std = getattr(self, name)
-            require(std is None or std >= 0, f"ModelConfig.{name} is {std}, but must not be negative.")
+            require(
+                std is None or std >= 0, f"ModelConfig.{name} is {std}, but must not be negative."
+            )
         require(
             self.embed_std is None or not self.tied_embeddings,
             f"ModelConfig.embed_std is {self.embed_std}, but tied embeddings are initialised as the "
@@ -115,7 +118,11 @@ class ModelConfig(PositionOptions, MixingOptions):
 
     def residual_in(self, layer: int) -> bool:
         """Return True if attention and MLP of a layer add to the residual stream."""
-        return self.residual[layer % len(self.residual)] if isinstance(self.residual, tuple) else self.residual
+        return (
+            self.residual[layer % len(self.residual)]
+            if isinstance(self.residual, tuple)
+            else self.residual
+        )
 
     # TransformerLens' interface for a config:
 
@@ -149,7 +156,10 @@ class ModelConfig(PositionOptions, MixingOptions):
     def replace(self, **changes: object) -> "ModelConfig":
         """Return a copy of this config with some fields replaced; widths that had default values are recomputed."""
         followed = set()
-        if changes.keys() & {"d_model", "n_heads"} and self.head_width * self.n_heads == self.d_model:
+        if (
+            changes.keys() & {"d_model", "n_heads"}
+            and self.head_width * self.n_heads == self.d_model
+        ):
             followed.add("d_head")
         if changes.keys() & {"d_model", "mlp"} and self.mlp_width == self.usual_mlp_width:
             followed.add("d_mlp")

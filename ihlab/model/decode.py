@@ -16,15 +16,16 @@ from tasks.config import require
 
 
 class Decoder:
-    """Read token sequences chunk by chunk, with the same logits as a full forward pass on all tokens so far.
+    """Read token sequences chunk by chunk, with the same logits as a full forward pass on all
+    tokens so far.
 
         decoder = Decoder(model, batch=2, capacity=16)
         decoder.forward(tokens[:, :5])   # [2, 5, d_vocab], as model(tokens[:, :5])
         decoder.forward(tokens[:, 5:6])  # [2, 1, d_vocab], as model(tokens[:, :6])[:, 5:]
 
-    Its buffers hold `capacity` tokens of each sequence. Call `model.eval()` first if the model has dropout.
-    Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for a batch or capacity below 1, a capacity
-    above `n_ctx`, and for a custom attention that takes no cache.
+    Its buffers hold `capacity` tokens of each sequence. Call `model.eval()` first if the model has
+    dropout. Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for a batch or
+    capacity below 1, a capacity above `n_ctx`, and for a custom attention that takes no cache.
     """
 
     def __init__(self, model: Network, batch: int, capacity: int) -> None:
@@ -46,10 +47,11 @@ class Decoder:
 
     @torch.no_grad()
     def forward(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits at every position of the next tokens, one or more of each sequence. They carry no gradient.
+        """Return the logits at every position of the next tokens, one or more of each sequence.
+        They carry no gradient.
 
-        Raises `ConfigError` for ids outside the vocabulary, another number of sequences, more tokens than fit, a model
-        with dropout in training, and after a forward pass that failed.
+        Raises `ConfigError` for ids outside the vocabulary, another number of sequences, more
+        tokens than fit, a model with dropout in training, and after a forward pass that failed.
         """
         require(
             chunk.shape[0] == self.batch and chunk.shape[1] >= 1,
@@ -61,7 +63,9 @@ class Decoder:
 
     @torch.no_grad()
     def next_logits(self, chunk: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch d_vocab"]:
-        """Read the next tokens without checking their ids, and return the logits of the token after them."""
+        """Read the next tokens without checking their ids, and return the logits of the token after
+        them.
+        """
         return self.model.unembed(self._read(chunk)[:, -1])
 
     def _read(self, chunk: Int[Tensor, "batch pos"]) -> Stream:
@@ -75,7 +79,9 @@ class Decoder:
             not (self.model.training and self.model.cfg.dropout),
             "The model is in training and has dropout: call model.eval() before decoding.",
         )
-        require(self._whole, "An earlier pass of this decoder failed: begin again with a new Decoder.")
+        require(
+            self._whole, "An earlier pass of this decoder failed: begin again with a new Decoder."
+        )
         self._whole = False
         residual = self.model.final_residual(chunk, self.caches)
         self._whole = True
@@ -94,21 +100,26 @@ def generate(
 ) -> Int64[Tensor, "batch longer"]:
     """Continue the tokens by up to `max_new_tokens`.
 
-    With `temperature` 0, each new token is the most likely one (the lowest id in a tie). Otherwise it is drawn from
-    softmax(logits / temperature), with `generator` or torch's global one.
+    With `temperature` 0, each new token is the most likely one (the lowest id in a tie). Otherwise
+    it is drawn from softmax(logits / temperature), with `generator` or torch's global one.
 
-    A sequence that has emitted `stop` is filled with `pad` (None: with `stop`); a `stop` in the prompt does not count.
-    Decoding ends once all sequences have emitted `stop`. Dropout is off; the model keeps its mode. Hooks fire on the
-    prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for an empty prompt, for ids
-    outside the vocabulary, for a `pad` without `stop`, for a negative temperature, and when prompt and new tokens
-    together exceed `n_ctx`.
+    A sequence that has emitted `stop` is filled with `pad` (None: with `stop`); a `stop` in the
+    prompt does not count. Decoding ends once all sequences have emitted `stop`. Dropout is off; the
+    model keeps its mode. Hooks fire on the prompt, then on one token at a time, under
+    `torch.inference_mode`. Raises `ConfigError` for an empty prompt, for ids outside the
+    vocabulary, for a `pad` without `stop`, for a negative temperature, and when prompt and new
+    tokens together exceed `n_ctx`.
     """
     batch, length = tokens.shape
     require(
-        tokens.numel() > 0, f"The prompt is {list(tokens.shape)}, but must hold at least one sequence and one token."
+        tokens.numel() > 0,
+        f"The prompt is {list(tokens.shape)}, but must hold at least one sequence and one token.",
     )
     require(max_new_tokens >= 0, f"max_new_tokens is {max_new_tokens}, but must be at least 0.")
-    require(0 <= temperature < math.inf, f"temperature is {temperature}, but must be 0 (greedy) or above.")
+    require(
+        0 <= temperature < math.inf,
+        f"temperature is {temperature}, but must be 0 (greedy) or above.",
+    )
     total = length + max_new_tokens
     require(
         total <= model.cfg.n_ctx,
@@ -126,7 +137,9 @@ def generate(
             logits = decoder.next_logits(rows[:, decoder.length : length])
             following = logits.argmax(dim=-1)
             if temperature:
-                following = torch.multinomial((logits / temperature).softmax(dim=-1), 1, generator=generator)[:, 0]
+                following = torch.multinomial(
+                    (logits / temperature).softmax(dim=-1), 1, generator=generator
+                )[:, 0]
             if stop is not None:
                 following = following.masked_fill(stopped, stop if pad is None else pad)
                 stopped |= following == stop
@@ -136,7 +149,10 @@ def generate(
 
 
 def _require_stop(model: Network, stop: int | None, pad: int | None) -> None:
-    require(stop is not None or pad is None, f"pad is {pad}, but without stop nothing is padded: also give stop.")
+    require(
+        stop is not None or pad is None,
+        f"pad is {pad}, but without stop nothing is padded: also give stop.",
+    )
     for name, token in (("stop", stop), ("pad", pad)):
         require(
             token is None or 0 <= token < model.cfg.d_vocab,

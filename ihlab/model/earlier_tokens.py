@@ -1,4 +1,6 @@
-"""The vectors of earlier tokens, which shifts and convolutions mix in: 0 before a sequence or a packed document."""
+"""The vectors of earlier tokens, which shifts and convolutions mix in: 0 before a sequence or a
+packed document.
+"""
 
 import torch
 from jaxtyping import Shaped
@@ -12,7 +14,9 @@ from ihlab.model.kv_cache import Past
 def shifted(
     x: Shaped[Tensor, "batch pos *wide"], before: Tensor | Past | None = None, back: int = 1
 ) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return the vector or id `back` tokens before each token; 0 if that is before its sequence or document."""
+    """Return the vector or id `back` tokens before each token; 0 if that is before its sequence or
+    document.
+    """
     moved = F.pad(x, (*[0, 0] * (x.ndim - 2), back, -back))
     documents = separate(before, "shift")
     if documents is None:
@@ -22,18 +26,25 @@ def shifted(
 
 
 def previous(
-    x: Shaped[Tensor, "batch pos *wide"], before: Shaped[Tensor, "batch 1 *wide"] | Past | None = None
+    x: Shaped[Tensor, "batch pos *wide"],
+    before: Shaped[Tensor, "batch 1 *wide"] | Past | None = None,
 ) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return `shifted(x)`, with the vector `before` as the first one if x continues sequences of a cache."""
+    """Return `shifted(x)`, with the vector `before` as the first one if x continues sequences of a
+    cache.
+    """
     if isinstance(before, Tensor):
         return torch.cat([before, x[:, :-1]], dim=1)
     return shifted(x, before)
 
 
 def with_first(
-    unmixed: Shaped[Tensor, "batch pos *wide"], mixed: Shaped[Tensor, "batch pos *wide"], cache: Past | None
+    unmixed: Shaped[Tensor, "batch pos *wide"],
+    mixed: Shaped[Tensor, "batch pos *wide"],
+    cache: Past | None,
 ) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return the mixed vectors, except at the first token of each sequence and document: there the unmixed one."""
+    """Return the mixed vectors, except at the first token of each sequence and document: there the
+    unmixed one.
+    """
     documents = separate(cache, "shift")
     if documents is None:
         return torch.cat([unmixed[:, :1], mixed[:, 1:]], dim=1)

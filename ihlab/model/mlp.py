@@ -14,7 +14,9 @@ from ihlab.model.mixes.places import NeuronMixes
 
 
 class MLP(NeuronMixes):
-    """The base class of `SwiGLU` and `GeluMLP`: the weights into and out of the neurons, in TransformerLens' layout."""
+    """The base class of `SwiGLU` and `GeluMLP`: the weights into and out of the neurons, in
+    TransformerLens' layout.
+    """
 
     in_proj: nn.Linear
     out_proj: nn.Linear
@@ -41,13 +43,16 @@ class MLP(NeuronMixes):
 
 
 class SwiGLU(MLP):
-    """Gated MLP, W_out (silu(W_gate x) * W_in x), plus biases if the config has them (Shazeer 2020, arXiv 2002.05202).
+    """Gated MLP, W_out (silu(W_gate x) * W_in x), plus biases if the config has them (Shazeer 2020,
+    arXiv 2002.05202).
 
     hook_pre is W_gate x, hook_pre_linear is W_in x, hook_post is silu(W_gate x) * W_in x,
     each [batch, pos, d_mlp].
     """
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__()
         self._make_mixes(cfg, 2, generator, layer)
         self.gate_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
@@ -56,7 +61,9 @@ class SwiGLU(MLP):
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the gated MLP's output at every position. Only a Canon layer reads other positions and the cache."""
+        """Return the gated MLP's output at every position. Only a Canon layer reads other positions
+        and the cache.
+        """
         pre, pre_linear = self.mixed(cache, self.gate_proj(x), self.in_proj(x))
         pre, pre_linear = self.hook_pre(pre), self.hook_pre_linear(pre_linear)
         return self.out_proj(self.hook_post(F.silu(pre) * pre_linear))
@@ -68,13 +75,16 @@ class SwiGLU(MLP):
 
 
 class GeluMLP(MLP):
-    """W_out gelu(W_in x + b_in) + b_out, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    """W_out gelu(W_in x + b_in) + b_out, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715
+    x^3))).
 
-    The tanh approximation of Hendrycks and Gimpel 2016 (arXiv 1606.08415), which GPT-2 uses. hook_pre is
-    W_in x + b_in, hook_post is its gelu, each [batch, pos, d_mlp].
+    The tanh approximation of Hendrycks and Gimpel 2016 (arXiv 1606.08415), which GPT-2 uses.
+    hook_pre is W_in x + b_in, hook_post is its gelu, each [batch, pos, d_mlp].
     """
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__()
         self._make_mixes(cfg, 1, generator, layer)
         self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
@@ -82,12 +92,16 @@ class GeluMLP(MLP):
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the MLP's output at every position. Only a Canon layer reads other positions and the cache."""
+        """Return the MLP's output at every position. Only a Canon layer reads other positions and
+        the cache.
+        """
         (pre,) = self.mixed(cache, self.in_proj(x))
         return self.out_proj(self.hook_post(F.gelu(self.hook_pre(pre), approximate="tanh")))
 
 
-def make_mlp(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> MLP | None:
+def make_mlp(
+    cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+) -> MLP | None:
     """Return the MLP of a config; None if it has none."""
     if cfg.mlp == "none":
         return None

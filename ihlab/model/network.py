@@ -3,13 +3,14 @@
 - Llama-style pre-norm blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual
 - final RMSNorm, untied unembedding, no biases, rotary positions with base 100,000
 - grouped-query attention; keys and values shifted by one token if the config says so
-- every part can be switched off, or replaced by a part of the paper's theorems (ALiBi, the strict mask) or of GPT-2
-  (LayerNorm, GELU, learned positions, biases, dropout)
+- every part can be switched off, or replaced by a part of the paper's theorems (ALiBi, the strict
+  mask) or of GPT-2 (LayerNorm, GELU, learned positions, biases, dropout)
 - a TransformerLens `HookedRootModule`, with the same hook names and `run_with_hooks`
-- weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start as 0
+- weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start
+  as 0
 
-`Transformer` (`ihlab.model.transformer`) adds decoding, `residual_at` for scored positions, and the rest of
-TransformerLens' interface.
+`Transformer` (`ihlab.model.transformer`) adds decoding, `residual_at` for scored positions, and the
+rest of TransformerLens' interface.
 """
 
 from collections.abc import Sequence
@@ -44,9 +45,13 @@ class Block(LayerMixes):
     In training, dropout acts on their outputs, before hook_attn_out and hook_mlp_out.
     """
 
-    hook_out_is_single_residual_stream = True  # TransformerLens checks this before it reads resid_post
+    hook_out_is_single_residual_stream = (
+        True  # TransformerLens checks this before it reads resid_post
+    )
 
-    def __init__(self, cfg: ModelConfig, layer: int, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, cfg: ModelConfig, layer: int, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__()
         self.residual = cfg.residual_in(layer)
         self.ln1 = make_norm(cfg)
@@ -59,10 +64,16 @@ class Block(LayerMixes):
         self.dropout = make_dropout(cfg)
         if self.mlp is not None:
             self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
-        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = (
+            HookPoint(),
+            HookPoint(),
+            HookPoint(),
+        )
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the residual stream after this layer. With a cache, the tokens continue its sequences."""
+        """Return the residual stream after this layer. With a cache, the tokens continue its
+        sequences.
+        """
         x = self.entering(x, cache)
         return self.add_mlp(self.add_attention(x, self.attend(x, cache), cache), cache)
 
@@ -74,11 +85,15 @@ class Block(LayerMixes):
         return self.attn(read, cache)
 
     def entering(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the residual stream at the layer's start, plus its shift if stream_shift is "added"."""
+        """Return the residual stream at the layer's start, plus its shift if stream_shift is
+        "added".
+        """
         return self.mixed("stream", self.hook_resid_pre(x), cache)
 
     def attention_input(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Normalise the residual stream for attention, with earlier tokens mixed in if the config says so."""
+        """Normalise the residual stream for attention, with earlier tokens mixed in if the config
+        says so.
+        """
         x = self.mixed("norm", x, cache)
         if self.ln1 is not None:
             x = self.ln1(x)
@@ -112,15 +127,20 @@ class Block(LayerMixes):
 
 
 class Network(EmbeddingMixes, LensHooks):
-    """A model that maps tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
+    """A model that maps tokens to next-token logits. `Network(cfg, seed)` is a pure function of its
+    arguments.
+    """
 
     @usual_tensors()
     def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.cfg = cfg
-        # Shifts have their own generator: with one seed, vanilla and shifted models share all other initial weights.
-        # It has a spawned seed, because with the same seed alpha would repeat the draws of the first weights.
-        shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
+        # Shifts have their own generator: with one seed, vanilla and shifted models share all other
+        # initial weights. It has a spawned seed, because with the same seed alpha would repeat the
+        # draws of the first weights.
+        shifts = torch.Generator().manual_seed(
+            int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
+        )
         self.embed = TokenEmbedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
         self._make_bigrams(cfg)
@@ -156,8 +176,9 @@ class Network(EmbeddingMixes, LensHooks):
         elif cfg.init_std is not None:
             std = cfg.init_std
         elif embeds and not cfg.tied_embeddings:
-            # An embedding reads one token: fan in 1. Smaller embeddings vanish beside the first layer's output,
-            # and two-layer models then learn induction several times later or never (docs/LOG.md).
+            # An embedding reads one token: fan in 1. Smaller embeddings vanish beside the first
+            # layer's output, and two-layer models then learn induction several times later or never
+            # (docs/LOG.md).
             std = 1.0
         else:
             std = module.weight.shape[1] ** -0.5
@@ -168,11 +189,15 @@ class Network(EmbeddingMixes, LensHooks):
     def forward(
         self, tokens: Int[Tensor, "batch pos"], *, document_starts: Any = None
     ) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits at every position. `document_starts` marks the first tokens of packed documents.
+        """Return the logits at every position. `document_starts` marks the first tokens of packed
+        documents.
 
-        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and as `documents_of` does.
+        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and as
+        `documents_of` does.
         """
-        return self.unembed(self.final_residual(self.require_rows(tokens), document_starts=document_starts))
+        return self.unembed(
+            self.final_residual(self.require_rows(tokens), document_starts=document_starts)
+        )
 
     def require_separable(self) -> None:
         """Raise `ConfigError` if packed documents cannot be kept apart (`ihlab.model.documents`)."""
@@ -184,7 +209,9 @@ class Network(EmbeddingMixes, LensHooks):
         require_separable(self.cfg, [block.attn for block in self.layers])
 
     def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-        """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`."""
+        """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and sequences
+        longer than `n_ctx`.
+        """
         require(
             tokens.shape[1] <= self.cfg.n_ctx,
             f"The tokens have {tokens.shape[1]} positions, but the model's n_ctx is {self.cfg.n_ctx}.",
@@ -195,10 +222,14 @@ class Network(EmbeddingMixes, LensHooks):
     def require_ids(self, tokens: Int[Tensor, "..."]) -> None:
         """Raise `ConfigError` for ids outside the vocabulary, and for no ids at all.
 
-        Ids are not checked on the meta device, while the model is compiled or exported, or in a transform of
-        `torch.func`: they have no values there.
+        Ids are not checked on the meta device, while the model is compiled or exported, or in a
+        transform of `torch.func`: they have no values there.
         """
-        if torch.compiler.is_compiling() or tokens.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(tokens):
+        if (
+            torch.compiler.is_compiling()
+            or tokens.is_meta
+            or torch._C._functorch.is_functorch_wrapped_tensor(tokens)
+        ):
             return
         require(tokens.numel() > 0, f"The tokens are {list(tokens.shape)}: there is none to read.")
         low, high = int(tokens.min()), int(tokens.max())
@@ -216,22 +247,26 @@ class Network(EmbeddingMixes, LensHooks):
     ) -> Stream:
         """Return the normalised residual stream that the unembedding reads.
 
-        With a cache for each layer, the tokens continue the sequences in the caches and are added to them (`decode`).
-        Raises `ConfigError` for a cache while packed documents are read.
+        With a cache for each layer, the tokens continue the sequences in the caches and are added
+        to them (`decode`). Raises `ConfigError` for a cache while packed documents are read.
         """
         require(
             caches is None or (document_starts is None and packed_now(self) is None),
             "A KV cache continues whole sequences: it cannot be used while packed documents are read.",
         )
         # What each layer reads besides the tokens: its cache, or the packed documents.
-        pasts: Sequence[Past | None] = caches or [documents_of(self, tokens, document_starts)] * len(self.blocks)
+        pasts: Sequence[Past | None] = caches or [
+            documents_of(self, tokens, document_starts)
+        ] * len(self.blocks)
         x = self.embedded(tokens, pasts[0])
         for block, past in zip(self.blocks, pasts, strict=True):
             x = block(x, past)
         return self.ln_final(x)
 
     def embedded(self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None) -> Stream:
-        """Return the residual stream before the first layer. With a cache, the tokens continue its sequences."""
+        """Return the residual stream before the first layer. With a cache, the tokens continue its
+        sequences.
+        """
         x = self.embed(tokens)
         x = self.hook_embed(self.mixed(x, tokens, cache))
         if self.pos_embed is not None:
@@ -240,7 +275,9 @@ class Network(EmbeddingMixes, LensHooks):
             x = x + self.hook_pos_embed(vectors.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 
-    def before_last_layer(self, tokens: Int[Tensor, "batch pos"], documents: Documents | None = None) -> Stream:
+    def before_last_layer(
+        self, tokens: Int[Tensor, "batch pos"], documents: Documents | None = None
+    ) -> Stream:
         """Return the residual stream before the last layer, without checking the tokens."""
         x = self.embedded(tokens, documents)
         for block in self.layers[:-1]:
@@ -259,24 +296,33 @@ class Network(EmbeddingMixes, LensHooks):
 
     @property
     def n_params(self) -> int:
-        """The number of parameters without embeddings (tokens, pairs, positions) and unembedding, as in the paper."""
+        """The number of parameters without embeddings (tokens, pairs, positions) and unembedding,
+        as in the paper.
+        """
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
-        embeddings |= {id(embedding.weight) for embedding in (self.pos_embed, self.bigram) if embedding is not None}
+        embeddings |= {
+            id(embedding.weight)
+            for embedding in (self.pos_embed, self.bigram)
+            if embedding is not None
+        }
         return sum(weight.numel() for weight in self.parameters() if id(weight) not in embeddings)
 
 
 def own_decayed(module: nn.Module) -> list[nn.Parameter]:
     """Return the parameters of a module, but not of its submodules, that have weight decay.
 
-    A module lists their names in `decays`. The default for torch's linear maps, embeddings and convolutions is
-    `weight`. No other parameter decays, whatever its shape: a gain per head is not a matrix.
+    A module lists their names in `decays`. The default for torch's linear maps, embeddings and
+    convolutions is `weight`. No other parameter decays, whatever its shape: a gain per head is not
+    a matrix.
     """
     names: Sequence[str] = ("weight",) if isinstance(module, WITH_MATRIX) else ()
     decayed: list[nn.Parameter] = []
     for name in getattr(module, "decays", names):
         weight = getattr(module, name, None)
         if not isinstance(weight, nn.Parameter):
-            raise ConfigError(f"{type(module).__name__}.decays names {name}, which is not one of its parameters.")
+            raise ConfigError(
+                f"{type(module).__name__}.decays names {name}, which is not one of its parameters."
+            )
         decayed.append(weight)
     return decayed
 

@@ -1,4 +1,6 @@
-"""Position encodings: rotary (Su et al. 2021, arXiv 2104.09864) in Llama's half-split convention, and ALiBi."""
+"""Position encodings: rotary (Su et al. 2021, arXiv 2104.09864) in Llama's half-split convention,
+and ALiBi.
+"""
 
 from collections.abc import Sequence
 
@@ -7,7 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 Positions = slice | Int[Tensor, "batch query"]
-"""Positions of tokens: a slice, the same for all sequences, or the position numbers of each sequence."""
+"""Positions of tokens: a slice, the same for all sequences, or the position numbers of each
+sequence.
+"""
 
 
 def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch query"]:
@@ -20,8 +24,9 @@ def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch
 class Rotary(nn.Module):
     """Rotate the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
 
-    Like Hugging Face's Llama, it does not pair neighbouring channels; weights trained with one pairing fail with the
-    other. `frequencies` replace the angles per position, 1 / base^(2i / d). Rotated vectors are multiplied by `scale`.
+    Like Hugging Face's Llama, it does not pair neighbouring channels; weights trained with one
+    pairing fail with the other. `frequencies` replace the angles per position, 1 / base^(2i / d).
+    Rotated vectors are multiplied by `scale`.
     """
 
     cos: Tensor
@@ -42,13 +47,17 @@ class Rotary(nn.Module):
             frequency = torch.tensor(frequencies, dtype=torch.float64)
         angle = torch.arange(n_ctx, dtype=torch.float64)[:, None] * frequency
         cos, sin = (scale * angle.cos()).float()[:, None], (scale * angle.sin()).float()[:, None]
-        self.register_buffer("cos", torch.cat([cos, cos], dim=-1), persistent=False)  # [pos, 1, d_head]
+        self.register_buffer(
+            "cos", torch.cat([cos, cos], dim=-1), persistent=False
+        )  # [pos, 1, d_head]
         self.register_buffer("signed_sin", torch.cat([-sin, sin], dim=-1), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
     ) -> Float[Tensor, "batch query head d_head"]:
-        """Rotate every head's vector by the angles of its position; without positions they are 0, 1, 2, ..."""
+        """Rotate every head's vector by the angles of its position; without positions they are 0,
+        1, 2, ...
+        """
         rows = slice(0, x.shape[1]) if positions is None else positions
         cos, signed_sin = (table[rows].to(x.dtype) for table in (self.cos, self.signed_sin))
         first, second = x.chunk(2, dim=-1)
@@ -56,10 +65,12 @@ class Rotary(nn.Module):
 
 
 class Alibi(nn.Module):
-    """ALiBi (Press et al. 2022, arXiv 2108.12409): add -slope * (query position - key position) to the scores.
+    """ALiBi (Press et al. 2022, arXiv 2108.12409): add -slope * (query position - key position) to
+    the scores.
 
-    By default n heads have the slopes 2^(-8 i / n), i = 1 .. n, if n is a power of two. For another n, the slopes of
-    the next lower power of two come first, then every other slope of the next higher one.
+    By default n heads have the slopes 2^(-8 i / n), i = 1 .. n, if n is a power of two. For another
+    n, the slopes of the next lower power of two come first, then every other slope of the next
+    higher one.
     """
 
     slopes: Tensor
@@ -76,7 +87,8 @@ class Alibi(nn.Module):
     def forward(
         self, ahead: Int[Tensor, "batch query key"], dtype: torch.dtype
     ) -> Float[Tensor, "batch head query key"]:
-        """Return the bias of every head, where `ahead` is the position of each key minus that of each query.
+        """Return the bias of every head, where `ahead` is the position of each key minus that of
+        each query.
 
         Biases of keys after their query have no meaning: the mask hides those keys.
         """

@@ -1,4 +1,6 @@
-"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. No torch is imported here."""
+"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. No torch
+is imported here.
+"""
 
 import difflib
 import inspect
@@ -28,9 +30,11 @@ class Limit(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A constraint on a row of mixing weights: numbers from `low` to `high`, which sum to 1 if they are `tied`.
+    """A constraint on a row of mixing weights: numbers from `low` to `high`, which sum to 1 if they
+    are `tied`.
 
-    A tied row has fewer parameters than columns, so one column cannot be frozen while another changes.
+    A tied row has fewer parameters than columns, so one column cannot be frozen while another
+    changes.
     """
 
     low: float = -math.inf
@@ -52,16 +56,20 @@ RULES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """An attention variant: its readable title, its class, and how it shifts keys, values and queries.
+    """An attention variant: its readable title, its class, and how it shifts keys, values and
+    queries.
 
-    - `attention`: "module:name" of its class in ihlab.model, or of a function that makes it, imported when a model is
-      built; or the registered object;
+    - `attention`: "module:name" of its class in ihlab.model, or of a function that makes it,
+      imported when a model is built; or the registered object;
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
-    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
-    - `own_heads`: True if its class makes or mixes keys and values itself, so that Canon layers cannot convolve them;
+    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not
+      describe;
+    - `own_heads`: True if its class makes or mixes keys and values itself, so that Canon layers
+      cannot convolve them;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
     - `limits`: the fields of `ModelConfig` that it restricts to some of their values;
-    - `head_multiple`: d_head must be a multiple of the first number without rotary encoding, of the second with it.
+    - `head_multiple`: d_head must be a multiple of the first number without rotary encoding, of the
+      second with it.
     """
 
     title: str
@@ -77,13 +85,17 @@ class Variant:
 
     @property
     def rules(self) -> dict[str, str]:
-        """The rule of each learned mixing weight: "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        """The rule of each learned mixing weight: "alpha" (keys), "beta" (values) and "gamma"
+        (queries).
+        """
         sides = {"alpha": self.key, "beta": self.value, "gamma": self.query}
         return {name: rule for name, rule in sides.items() if rule is not None}
 
     @property
     def mixes_heads(self) -> bool:
-        """True if attention mixes projected queries, keys or values across tokens, by a shift or in its own way."""
+        """True if attention mixes projected queries, keys or values across tokens, by a shift or in
+        its own way.
+        """
         return bool(self.rules or self.own_heads)
 
     @property
@@ -113,7 +125,9 @@ def _recurrence(title: str, attention: str) -> Variant:
 
 def _half_rotated(title: str, name: str, mixes: bool = False) -> Variant:
     limits, attention = (_FREQUENCIES, _SCALE), f"variants.partial_offset:{name}"
-    return Variant(title, attention, mixes_tokens=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4))
+    return Variant(
+        title, attention, mixes_tokens=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4)
+    )
 
 
 VARIANTS = {
@@ -137,16 +151,23 @@ VARIANTS = {
         mixes_tokens=True,
         own_heads=True,
     ),
-    "multi_token": Variant("multi-token attention", "variants.multi_token:MultiTokenAttention", mixes_tokens=True),
+    "multi_token": Variant(
+        "multi-token attention", "variants.multi_token:MultiTokenAttention", mixes_tokens=True
+    ),
     "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),
-    "output_gate": Variant("attention with an output gate", "variants.output_gate:OutputGatedAttention"),
+    "output_gate": Variant(
+        "attention with an output gate", "variants.output_gate:OutputGatedAttention"
+    ),
     "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),
     "gated_delta": _recurrence("gated delta rule", "variants.delta_rule:GatedDeltaRule"),
     "trapezoid": _recurrence("trapezoidal recurrence", "variants.trapezoid:Trapezoid"),
-    "delta_hybrid": _recurrence("gated delta rule and attention in turn", "variants.hybrid:delta_hybrid"),
+    "delta_hybrid": _recurrence(
+        "gated delta rule and attention in turn", "variants.hybrid:delta_hybrid"
+    ),
 }
-"""Every attention variant by its name in a config, in the order of the command line's help. A built-in variant is one
-line here. If it has its own parameters or formula, it is also a subclass of `Attention` in its own file."""
+"""Every attention variant by its name in a config, in the order of the command line's help. A
+built-in variant is one line here. If it has its own parameters or formula, it is also a subclass of
+`Attention` in its own file."""
 
 
 def require_attention(name: str) -> None:
@@ -161,29 +182,45 @@ def require_attention(name: str) -> None:
     )
 
 
-def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes_tokens: bool = False) -> Any:
-    """Register a class or function as the attention of `ModelConfig(attention=name)`, and return it.
+def register_attention(
+    name: str, attention: Any, shifts: str = "vanilla", mixes_tokens: bool = False
+) -> Any:
+    """Register a class or function as the attention of `ModelConfig(attention=name)`, and return
+    it.
 
-    `attention(cfg, generator, layer)` returns a `torch.nn.Module` whose forward takes the normalised residual stream
-    [batch, pos, d_model] and returns the vectors to add to the residual stream. The package's tools work fully on a
-    subclass of `ihlab.model.attention.Attention`; on any other module they use the attributes that it has
-    (`docs/extend.md`). The model names the attention's hook points.
+    `attention(cfg, generator, layer)` returns a `torch.nn.Module` whose forward takes the
+    normalised residual stream [batch, pos, d_model] and returns the vectors to add to the residual
+    stream. The package's tools work fully on a subclass of `ihlab.model.attention.Attention`; on
+    any other module they use the attributes that it has (`docs/extend.md`). The model names the
+    attention's hook points.
 
-    - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries a subclass of `Attention` gets;
-    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe. Then no
-      effective pattern is exact.
+    - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries a subclass of
+      `Attention` gets;
+    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not
+      describe. Then no effective pattern is exact.
 
-    While it is made, the model's seed seeds torch's global generator. Raises `ConfigError` for a name that a
-    built-in variant or another class has, for another call signature, and for an unknown `shifts`.
+    While it is made, the model's seed seeds torch's global generator. Raises `ConfigError` for a
+    name that a built-in variant or another class has, for another call signature, and for an
+    unknown `shifts`.
     """
     title = getattr(attention, "__name__", shown(attention))
     require(
         isinstance(name, str) and name.isprintable() and bool(name.strip()),
         f"The name of an attention is {shown(name)}, but must be a printable string.",
     )
-    require(callable(attention), f"{title} is not a class or function, so it cannot be registered as an attention.")
-    known = [known for known, of in VARIANTS.items() if not of.registered and (of.rules or known == "vanilla")]
-    require(shifts in known, f"shifts is {shown(shifts)}, but must be one of {', '.join(map(repr, sorted(known)))}.")
+    require(
+        callable(attention),
+        f"{title} is not a class or function, so it cannot be registered as an attention.",
+    )
+    known = [
+        known
+        for known, of in VARIANTS.items()
+        if not of.registered and (of.rules or known == "vanilla")
+    ]
+    require(
+        shifts in known,
+        f"shifts is {shown(shifts)}, but must be one of {', '.join(map(repr, sorted(known)))}.",
+    )
     there = VARIANTS[name].attention if name in VARIANTS else attention
     taken = "" if isinstance(there, str) else f", {there.__name__}"
     require(
@@ -196,13 +233,21 @@ def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes
         fits = False
     else:
         fits = True
-    require(fits, f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer.")
+    require(
+        fits,
+        f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer.",
+    )
     VARIANTS[name] = replace(
-        VARIANTS[shifts], title=name, attention=attention, mixes_tokens=VARIANTS[shifts].mixes_tokens or mixes_tokens
+        VARIANTS[shifts],
+        title=name,
+        attention=attention,
+        mixes_tokens=VARIANTS[shifts].mixes_tokens or mixes_tokens,
     )
     return attention
 
 
 def _origin(attention: Any) -> tuple[Any, Any]:
-    """Return a key that stays the same when a class is redefined, for example by running a notebook cell twice."""
+    """Return a key that stays the same when a class is redefined, for example by running a notebook
+    cell twice.
+    """
     return getattr(attention, "__module__", None), getattr(attention, "__qualname__", id(attention))

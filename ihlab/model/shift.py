@@ -1,10 +1,12 @@
-"""The token shift of keys, values and queries: equation 5 of arXiv 2411.19574, its variants, and initial weights.
+"""The token shift of keys, values and queries: equation 5 of arXiv 2411.19574, its variants, and
+initial weights.
 
     x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
 
-with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the paper's alpha1, beta1
-are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.registry`) can constrain w by another rule,
-a class in `SHIFT_RULES`. Hooks, decoding and reports read w only from `TokenShift.weights()`, whatever the rule.
+with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the
+paper's alpha1, beta1 are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.registry`)
+can constrain w by another rule, a class in `SHIFT_RULES`. Hooks, decoding and reports read w only
+from `TokenShift.weights()`, whatever the rule.
 """
 
 from collections.abc import Callable
@@ -26,14 +28,16 @@ def token_shift(
     weight: Float[Tensor, "head window *d_head"],
     before: Float[Tensor, "batch earlier head d_head"] | Past | None = None,
 ) -> Heads:
-    """Mix each head's vector with its vectors at the tokens before (equation 5), with one row of weights per head.
+    """Mix each head's vector with its vectors at the tokens before (equation 5), with one row of
+    weights per head.
 
-    With weights [head, window, d_head], each channel of a head has its own row. If x continues a sequence, `before`
-    holds the vectors of the window - 1 tokens before x. They replace the zeros. `before` may also be packed documents.
+    With weights [head, window, d_head], each channel of a head has its own row. If x continues a
+    sequence, `before` holds the vectors of the window - 1 tokens before x. They replace the zeros.
+    `before` may also be packed documents.
     """
     if weight.ndim == 2:
-        # Expand over d_head first: with a broadcast last axis, a CPU multiplies (and sums the gradient)
-        # several times slower.
+        # Expand over d_head first: with a broadcast last axis, a CPU multiplies (and sums the
+        # gradient) several times slower.
         weight = weight[..., None].expand(-1, -1, x.shape[-1])
     wide = weight.transpose(0, 1).to(x.dtype).contiguous()
     with_earlier = x
@@ -46,7 +50,8 @@ def token_shift(
 
 
 def start(current: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
-    """Return a shift's initial weights: column 0 is `current`, the others share 1 - `current` equally.
+    """Return a shift's initial weights: column 0 is `current`, the others share 1 - `current`
+    equally.
 
     So a row sums to 1. With window 2 it is the paper's alpha2 = 1 - alpha1, beta2 = 1 - beta1.
     """
@@ -60,17 +65,22 @@ def complete(drawn: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row wi
 
 
 class TokenMix(nn.Module):
-    """A module that mixes each token with previous ones by learned parameters, which have no weight decay."""
+    """A module that mixes each token with previous ones by learned parameters, which have no weight
+    decay.
+    """
 
 
 class TokenShift(TokenMix):
-    """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values, gamma of the queries.
+    """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values,
+    gamma of the queries.
 
-    A new shift draws column 0 from U(0, 1), and `start` gives the other columns. With `uniform` it draws all columns
-    except the last, which `complete` gives. All columns are trained. With `shared`, all heads have the same weights.
-    With `d_head`, each channel of a head has its own weights, which start as a copy of its head's.
+    A new shift draws column 0 from U(0, 1), and `start` gives the other columns. With `uniform` it
+    draws all columns except the last, which `complete` gives. All columns are trained. With
+    `shared`, all heads have the same weights. With `d_head`, each channel of a head has its own
+    weights, which start as a copy of its head's.
 
-    Subclasses for other rules store another parameter and compute the weights from it (`stored`, `weights_from`).
+    Subclasses for other rules store another parameter and compute the weights from it (`stored`,
+    `weights_from`).
     """
 
     rule = RULES["free"]
@@ -94,7 +104,9 @@ class TokenShift(TokenMix):
             rows = start(torch.rand(n_rows, 1, generator=generator), window)
         if d_head is not None:
             rows = rows[..., None].repeat(1, 1, d_head)
-        self.weight = nn.Parameter(self.stored(rows).contiguous())  # fused AdamW gives wrong results on a strided view
+        self.weight = nn.Parameter(
+            self.stored(rows).contiguous()
+        )  # fused AdamW gives wrong results on a strided view
 
     def weights(self) -> Float[Tensor, "head window *d_head"]:
         """Return the mixing weights of the forward pass."""
@@ -119,15 +131,21 @@ class TokenShift(TokenMix):
         hook: Callable[[Tensor], Tensor] | None = None,
         before: Float[Tensor, "batch earlier head d_head"] | Past | None = None,
     ) -> Heads:
-        """Shift x with this shift's weights, which `hook` may replace; `before` is as in `token_shift`."""
+        """Shift x with this shift's weights, which `hook` may replace; `before` is as in
+        `token_shift`.
+        """
         weight = self.weights()
         if hook is not None:
-            weight = hook(weight.clone())  # a copy: a hook may write into its tensor, but not into the parameter
+            weight = hook(
+                weight.clone()
+            )  # a copy: a hook may write into its tensor, but not into the parameter
         return token_shift(x, weight, before)
 
     @torch.no_grad()
     def restart(self, current: float) -> None:
-        """Set every head's row to the initial weights for column 0 = `current`, instead of a random draw."""
+        """Set every head's row to the initial weights for column 0 = `current`, instead of a random
+        draw.
+        """
         rows = start(torch.full((len(self.weight), 1), current, dtype=torch.float64), self.window)
         if self.weight.ndim == 3:  # each channel has its own weights
             rows = rows[..., None]
@@ -135,7 +153,9 @@ class TokenShift(TokenMix):
 
     @torch.no_grad()
     def hold(self, heads: int | slice, columns: int | slice, value: float) -> None:
-        """Set columns of some heads' rows to a value. If columns are tied, the others share 1 - value equally."""
+        """Set columns of some heads' rows to a value. If columns are tied, the others share 1 -
+        value equally.
+        """
         if not self.rule.tied:
             self.weight[heads, columns] = value
             return
@@ -146,9 +166,11 @@ class TokenShift(TokenMix):
 
 
 class GatedShift(TokenShift):
-    """The paper's KV shifting gate (Appendix F.1): w = (sigmoid(A), 1 - sigmoid(A)), with one number A per head.
+    """The paper's KV shifting gate (Appendix F.1): w = (sigmoid(A), 1 - sigmoid(A)), with one
+    number A per head.
 
-    It starts with the weights of the free shift, A = logit(w[0]), with w[0] clipped to [0.001, 0.999].
+    It starts with the weights of the free shift, A = logit(w[0]), with w[0] clipped to [0.001,
+    0.999].
     """
 
     rule = RULES["gate"]
@@ -160,12 +182,16 @@ class GatedShift(TokenShift):
 
     @staticmethod
     def weights_from(weight: Float[Tensor, "row 1 *d_head"]) -> Float[Tensor, "row 2 *d_head"]:
-        """Return (sigmoid(A), sigmoid(-A)). The second equals 1 - sigmoid(A), but stays exact where it is tiny."""
+        """Return (sigmoid(A), sigmoid(-A)). The second equals 1 - sigmoid(A), but stays exact where
+        it is tiny.
+        """
         return torch.cat([weight.sigmoid(), (-weight).sigmoid()], dim=1)
 
 
 class SumToOneShift(TokenShift):
-    """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns except the last are parameters."""
+    """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns except the last
+    are parameters.
+    """
 
     rule = RULES["sum1"]
 
@@ -175,7 +201,9 @@ class SumToOneShift(TokenShift):
         return rows[:, :-1]
 
     @staticmethod
-    def weights_from(weight: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
+    def weights_from(
+        weight: Float[Tensor, "row drawn *d_head"],
+    ) -> Float[Tensor, "row window *d_head"]:
         """Return the stored columns, and 1 minus their sum as the last column."""
         return complete(weight)
 
@@ -189,13 +217,17 @@ class ClippedShift(TokenShift):
     rule = RULES["clip"]
 
     @staticmethod
-    def weights_from(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
+    def weights_from(
+        weight: Float[Tensor, "row window *d_head"],
+    ) -> Float[Tensor, "row window *d_head"]:
         """Return the weights, clipped."""
         return weight.clamp(0, 1)
 
 
 class ProjectedShift(TokenShift):
-    """Weights that training clips to [0, 1] after each step (another reading of the 0-1 constraint)."""
+    """Weights that training clips to [0, 1] after each step (another reading of the 0-1
+    constraint).
+    """
 
     rule = RULES["project"]
 
@@ -204,15 +236,21 @@ class FrozenShift(TokenShift):
     """Weights that keep their initial values: their gradient is 0."""
 
     @staticmethod
-    def weights_from(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
+    def weights_from(
+        weight: Float[Tensor, "row window *d_head"],
+    ) -> Float[Tensor, "row window *d_head"]:
         """Return the weights with a gradient of 0."""
-        return weight.detach() + 0 * weight  # 0 rather than no gradient: a checkpoint has the state of every parameter
+        return (
+            weight.detach() + 0 * weight
+        )  # 0 rather than no gradient: a checkpoint has the state of every parameter
 
 
 class FrozenUnitShift(FrozenShift):
-    """Frozen weights divided by their norm, so that mixing two independent vectors keeps their variance.
+    """Frozen weights divided by their norm, so that mixing two independent vectors keeps their
+    variance.
 
-    The free shift's initial weights, which sum to 1, shrink it by a third on average: alpha1^2 + alpha2^2 = 2/3.
+    The free shift's initial weights, which sum to 1, shrink it by a third on average: alpha1^2 +
+    alpha2^2 = 2/3.
     """
 
     @staticmethod
@@ -230,22 +268,27 @@ SHIFT_RULES: dict[str, type[TokenShift]] = {
     "frozen": FrozenShift,
     "frozen_unit": FrozenUnitShift,
 }
-"""The class of each rule that an `ihlab.model.registry.Variant` names for keys, values and queries."""
+"""The class of each rule that an `ihlab.model.registry.Variant` names for keys, values and queries.
+"""
 
 
 def make_shifts(
     cfg: ModelConfig, generator: torch.Generator | None, layer: int
 ) -> tuple[TokenShift | None, TokenShift | None, TokenShift | None]:
-    """Return the shifts of a layer's keys, values and queries; None for each that `cfg.attention` does not shift.
+    """Return the shifts of a layer's keys, values and queries; None for each that `cfg.attention`
+    does not shift.
 
-    Keys and values draw from the generator even if they are not shifted, and queries have their own generator. So with
-    one seed, parameters that two variants have in common start with the same values.
+    Keys and values draw from the generator even if they are not shifted, and queries have their own
+    generator. So with one seed, parameters that two variants have in common start with the same
+    values.
     """
     variant = VARIANTS[cfg.attention]
     if not variant.rules:
         return None, None, None
 
-    def make(name: str, rule: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
+    def make(
+        name: str, rule: str | None, n_heads: int, source: torch.Generator | None
+    ) -> TokenShift | None:
         shift = SHIFT_RULES[rule or "free"](
             n_heads,
             cfg.window_of(name),
@@ -266,7 +309,8 @@ def make_shifts(
 
 
 def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:
-    """Return a generator seeded by the given generator's seed and a key; None if there is no generator.
+    """Return a generator seeded by the given generator's seed and a key; None if there is no
+    generator.
 
     Zeros at the end of a key are ignored, so two keys must not differ only in zeros at their end.
     """
@@ -278,4 +322,8 @@ def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | N
 
 def projected(model: nn.Module) -> list[str]:
     """Return the names of the parameters that training clips to [0, 1] after each step."""
-    return [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, ProjectedShift)]
+    return [
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, ProjectedShift)
+    ]

@@ -1,4 +1,5 @@
-"""The model of this package: the network, decoding, and TransformerLens' interface (`ihlab.model.lens`).
+"""The model of this package: the network, decoding, and TransformerLens' interface
+(`ihlab.model.lens`).
 
 `run_with_cache` and `ActivationCache` work as with TransformerLens' own models.
 """
@@ -17,10 +18,14 @@ from ihlab.model.network import Network
 
 
 class Transformer(LensCalls, Network):
-    """A model that maps tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
+    """A model that maps tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of
+    its arguments.
+    """
 
     special_tokens: Mapping[str, int] = MappingProxyType({})
-    """For a converted model, the ids of special tokens by their name in the Hugging Face config (bos_token_id)."""
+    """For a converted model, the ids of special tokens by their name in the Hugging Face config
+    (bos_token_id).
+    """
 
     def residual_at(
         self,
@@ -29,7 +34,9 @@ class Transformer(LensCalls, Network):
         queries: Int[Tensor, "batch query"] | None = None,
         document_starts: Bool[Tensor, "batch pos"] | None = None,
     ) -> Float[Tensor, "scored d_model"]:
-        """Return `final_residual` at positions of the flattened [batch * pos] (`ihlab.model.query_positions`)."""
+        """Return `final_residual` at positions of the flattened [batch * pos]
+        (`ihlab.model.query_positions`).
+        """
         return query_positions.residual_at(self, tokens, index, queries, document_starts)
 
     def generate(
@@ -41,8 +48,12 @@ class Transformer(LensCalls, Network):
         temperature: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Int64[Tensor, "batch longer"]:
-        """Continue the tokens by up to `max_new_tokens`: greedily, or sampled at a temperature above 0.
+        """Continue the tokens by up to `max_new_tokens`: greedily, or sampled at a temperature
+        above 0.
 
-        See `ihlab.model.decode.generate`. TransformerLens' own `generate` samples at temperature 1 by default.
+        See `ihlab.model.decode.generate`. TransformerLens' own `generate` samples at temperature 1
+        by default.
         """
-        return decode.generate(self, self.to_tokens(tokens), max_new_tokens, stop, pad, temperature, generator)
+        return decode.generate(
+            self, self.to_tokens(tokens), max_new_tokens, stop, pad, temperature, generator
+        )

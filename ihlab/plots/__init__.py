@@ -1,1 +1,3 @@
-"""Figures of DataFrames with matplotlib in colour-blind-safe colours. This package computes no results."""
+"""Figures of DataFrames with matplotlib in colour-blind-safe colours. This package computes no
+results.
+"""

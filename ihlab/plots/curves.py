@@ -17,7 +17,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """Style of one series with markers: a colour, and a marker and dashes for readers who cannot see the colour."""
+    """Style of one series with markers: a colour, and a marker and dashes for readers who cannot
+    see the colour.
+    """
 
     color: str
     marker: str
@@ -29,9 +31,10 @@ def learning_curves(
 ) -> None:
     """Draw `y` against `x` for each curve named in `lines`.
 
-    `data` has the columns curve, seed, `x` and `y`, with the same `x` in every seed of a curve. The band
-    runs from the lowest to the highest seed. A seed that ended earlier than others keeps its last value. With
-    `each_seed`, draw a line per seed instead. The other properties of lines are those of matplotlib's rcParams.
+    `data` has the columns curve, seed, `x` and `y`, with the same `x` in every seed of a curve. The
+    band runs from the lowest to the highest seed. A seed that ended earlier than others keeps its
+    last value. With `each_seed`, draw a line per seed instead. The other properties of lines are
+    those of matplotlib's rcParams.
     """
     for name, style in lines.items():
         wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()
@@ -40,6 +43,15 @@ def learning_curves(
         if each_seed:
             axes.plot(wide.index, wide, color=style.color, linestyle=style.dashes, linewidth=1.2)
             continue
-        axes.plot(wide.index, wide.median(axis=1), color=style.color, linestyle=style.dashes, label=name)
-        axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=style.color, alpha=0.18, linewidth=0)
+        axes.plot(
+            wide.index, wide.median(axis=1), color=style.color, linestyle=style.dashes, label=name
+        )
+        axes.fill_between(
+            wide.index,
+            wide.min(axis=1),
+            wide.max(axis=1),
+            color=style.color,
+            alpha=0.18,
+            linewidth=0,
+        )
     axes.set_axisbelow(True)

@@ -13,10 +13,11 @@ def grid(
     rows: list[Any] | range | None = None,
     columns: list[Any] | range | None = None,
 ) -> pd.DataFrame:
-    """Return a column of a table by its row and column in the grid; NaN where the table has no row or no value.
+    """Return a column of a table by its row and column in the grid; NaN where the table has no row
+    or no value.
 
-    `rows`, `columns`: the names of all rows and columns, in order; by default those in the table, sorted. Unlike
-    `pivot_table`, this drops no row or column without values, and never averages.
+    `rows`, `columns`: the names of all rows and columns, in order; by default those in the table,
+    sorted. Unlike `pivot_table`, this drops no row or column without values, and never averages.
     """
     cells = table.pivot(index=row, columns=column, values=value)  # noqa: PD010
     return cells.reindex(index=rows, columns=columns)

@@ -19,11 +19,13 @@ DRAWN = ("prefix_matching", "previous_token", "loss_rise")
 
 @printed
 def head_map(scores: pd.DataFrame, title: str, columns: tuple[str, ...] = DRAWN) -> Figure:
-    """Draw scores of every head, one map of layers and heads per column. Heads with verdict "induction" are framed.
+    """Draw scores of every head, one map of layers and heads per column. Heads with verdict
+    "induction" are framed.
 
-    `scores` is a table of `ihlab.interp.head_scores` or of `locate_induction_heads`, which has verdicts. If there are
-    two kinds of pattern, the effective one is drawn. Columns that the table lacks are left out, and missing scores are
-    grey. Raises `ConfigError` if the table has none of the columns.
+    `scores` is a table of `ihlab.interp.head_scores` or of `locate_induction_heads`, which has
+    verdicts. If there are two kinds of pattern, the effective one is drawn. Columns that the table
+    lacks are left out, and missing scores are grey. Raises `ConfigError` if the table has none of
+    the columns.
     """
     scores, shown = shown_scores(scores, columns)
     n_layers, n_heads = int(scores["layer"].max()) + 1, int(scores["head"].max()) + 1
@@ -38,7 +40,9 @@ def head_map(scores: pd.DataFrame, title: str, columns: tuple[str, ...] = DRAWN)
 
 
 def shown_scores(scores: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows of the drawn pattern and the columns that the table has. Raises `ConfigError` if it has none."""
+    """Return the rows of the drawn pattern and the columns that the table has. Raises `ConfigError`
+    if it has none.
+    """
     if "pattern" in scores:
         scores = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
     again = scores[scores.duplicated(["layer", "head"])]
@@ -54,7 +58,9 @@ def shown_scores(scores: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataF
 
 
 def grid_of(scores: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return a score by layer and head. Layers and heads start at 0; those that the table lacks are NaN."""
+    """Return a score by layer and head. Layers and heads start at 0; those that the table lacks are
+    NaN.
+    """
     heads = range(int(scores["head"].max()) + 1)
     layers = range(int(scores["layer"].max()) + 1)
     return grid(scores, "layer", "head", name, layers, heads)
@@ -64,12 +70,16 @@ def framed(scores: pd.DataFrame) -> list[list[int]]:
     """Return the pairs [layer, head] with the verdict "induction"."""
     if "induction" not in scores:
         return []
-    found: list[list[int]] = scores.loc[scores["induction"].eq(True), ["layer", "head"]].to_numpy(dtype=int).tolist()
+    found: list[list[int]] = (
+        scores.loc[scores["induction"].eq(True), ["layer", "head"]].to_numpy(dtype=int).tolist()
+    )
     return found
 
 
 def colours_of(name: str, scores: pd.DataFrame) -> tuple[str, float, float]:
-    """Return the colour scale of a score's grid and the values at its ends: red to blue for a score of both signs."""
+    """Return the colour scale of a score's grid and the values at its ends: red to blue for a score
+    of both signs.
+    """
     values = scores.to_numpy(dtype=float)
     least_range = 1e-9 if name == "loss_rise" else 1.0
     most = max(least_range, float(np.nanmax(np.abs(values), initial=0.0)))
@@ -80,9 +90,13 @@ def _map(axes: Axes, scores: pd.DataFrame, name: str) -> None:
     of_heads = grid_of(scores, name)
     scale, least, most = colours_of(name, of_heads)
     axes.set_facecolor("#DDDDDD")
-    image = axes.imshow(of_heads.to_numpy(dtype=float), cmap=scale, vmin=least, vmax=most, interpolation="nearest")
+    image = axes.imshow(
+        of_heads.to_numpy(dtype=float), cmap=scale, vmin=least, vmax=most, interpolation="nearest"
+    )
     for layer, head in framed(scores):
-        axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.5))
+        axes.add_patch(
+            Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.5)
+        )
     axes.set(title=name, xlabel="head", ylabel="layer")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))

@@ -20,7 +20,9 @@ def shifted_token(column: int) -> str:
 
 
 @printed
-def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], tokens: Sequence[int | str]) -> None:
+def attention_pattern(
+    axes: Axes, pattern: Float[np.ndarray, "query key"], tokens: Sequence[int | str]
+) -> None:
     """Draw one head's pattern on one sequence: darker is more attention, tokens on both axes."""
     axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     places = range(len(tokens))
@@ -33,12 +35,17 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
 
 @printed
 def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -> None:
-    """Draw alpha and beta of one key/value head over training. `metrics` of a run has columns alpha1_L.G ...
+    """Draw alpha and beta of one key/value head over training. `metrics` of a run has columns
+    alpha1_L.G ...
 
-    Raises `ConfigError` if these are missing: the model has no alpha and beta, or fewer layers or heads.
+    Raises `ConfigError` if these are missing: the model has no alpha and beta, or fewer layers or
+    heads.
     """
     require_shift(metrics, rf"_{layer}\.{kv_head}$", f" at layer {layer}, key/value head {kv_head}")
-    for name, (color, shifted) in SHIFT_COLORS.items():  # alpha needs shifted keys, beta shifted values
+    for name, (
+        color,
+        shifted,
+    ) in SHIFT_COLORS.items():  # alpha needs shifted keys, beta shifted values
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
             axes.plot(
@@ -56,19 +63,23 @@ def require_shift(metrics: pd.DataFrame, head: str = "_", where: str = "") -> No
     """Raise `ConfigError` if no alpha or beta column of the metrics matches `head`."""
     known = metrics.filter(regex=rf"^(alpha|beta)1{head}").shape[1]
     require(
-        known > 0, f"The metrics have no alpha and beta{where}: they are those of a run whose attention has a shift."
+        known > 0,
+        f"The metrics have no alpha and beta{where}: they are those of a run whose attention has a shift.",
     )
 
 
 @printed
 def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
-    """Draw alpha and beta of every key/value head of a run over training: one row of axes per layer.
+    """Draw alpha and beta of every key/value head of a run over training: one row of axes per
+    layer.
 
-    `metrics` comes from a run with a shift and has columns alpha1_L.G ..., beta1_L.G ..., or both. Raises `ConfigError`
-    if it has neither.
+    `metrics` comes from a run with a shift and has columns alpha1_L.G ..., beta1_L.G ..., or both.
+    Raises `ConfigError` if it has neither.
     """
     require_shift(metrics)
-    names = sorted({str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")})
+    names = sorted(
+        {str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")}
+    )
     places = [tuple(map(int, name.split("."))) for name in names]
     n_layers, kv_heads = 1 + np.max(places, axis=0)
     figure = new_figure(max(2.3 * kv_heads, 4.6) + 0.5, 2.1 * n_layers + 1.0)

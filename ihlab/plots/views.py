@@ -1,8 +1,8 @@
 """Views of a study's table: one dot per seed, in rows and panels; and curves over steps or lengths.
 
-`Dots` and `Curves` declare a view. Called with a table that has one row per run (`Dots`) or several (`Curves`), a view
-draws a static figure; `ihlab.plots.interactive.view` draws an interactive one. Colours, markers and
-dashes are assigned in the order in which values first occur in the table.
+`Dots` and `Curves` declare a view. Called with a table that has one row per run (`Dots`) or several
+(`Curves`), a view draws a static figure; `ihlab.plots.interactive.view` draws an interactive one.
+Colours, markers and dashes are assigned in the order in which values first occur in the table.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,8 @@ View = Callable[[pd.DataFrame], Figure]
 
 @dataclass(frozen=True)
 class Dots:
-    """Draw one dot per seed and a bar at the median: a row for each value of a column, the first on top.
+    """Draw one dot per seed and a bar at the median: a row for each value of a column, the first on
+    top.
 
     - `x`: the drawn column, or several columns of one unit, each in its colour;
     - `panels`, `colors`: columns whose values make the panels, and the colours within a row;
@@ -60,10 +61,12 @@ class Dots:
         return self.columns == ["steps_to_90"] if self.log is None else self.log
 
     def points(self, data: pd.DataFrame) -> pd.DataFrame:
-        """Return the data with one row per dot, color by color, and with the dot's place in the figure.
+        """Return the data with one row per dot, color by color, and with the dot's place in the
+        figure.
 
-        Added columns: `value_`; `panel_`, `color_` and `row_`: indices of the dot's panel, color and row; `y_`: its
-        height; `middle_` and `half_`: middle and half the height of the band of dots of the same row and color.
+        Added columns: `value_`; `panel_`, `color_` and `row_`: indices of the dot's panel, color
+        and row; `y_`: its height; `middle_` and `half_`: middle and half the height of the band of
+        dots of the same row and color.
         """
         series = self.series(data)
         half = SPREAD / len(series)
@@ -99,14 +102,18 @@ class Dots:
         down, across = panel_grid(len(shown))
         per_row = 0.16 + 0.1 * len(series)
         figure = new_figure(PAGE, max(2.2, (per_row * len(names) + 0.8) * down + 1.2))
-        grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own x axis
+        grid = figure.subplots(
+            down, across, sharey=True, squeeze=False
+        ).ravel()  # each panel has its own x axis
         points = self.points(data)
         for number, (axes, panel) in enumerate(zip(grid, shown, strict=False)):
             self._draw(axes, points[points["panel_"] == number])
             axes.set_yticks(range(len(names)), list(map(str, names)))
             axes.set_ylim(len(names) - 0.4, -0.6)
             if panel is not None:
-                title = str(panel).replace(", ", ",\n", across // 3)  # one line less wide, if three are side by side
+                title = str(panel).replace(
+                    ", ", ",\n", across // 3
+                )  # one line less wide, if three are side by side
                 axes.set_title(title, fontsize="medium")
         for axes in grid[len(shown) :]:
             axes.remove()
@@ -115,7 +122,9 @@ class Dots:
         if len(series) > 1:
             keys = []
             for name, color, marker in zip(series, COLORS, MARKERS, strict=False):
-                keys += figure.axes[0].plot([], [], marker, ls="", color=color, mfc="white", label=str(name))
+                keys += figure.axes[0].plot(
+                    [], [], marker, ls="", color=color, mfc="white", label=str(name)
+                )
             _legend(figure, keys)
         return figure
 
@@ -135,7 +144,14 @@ class Dots:
             axes.plot(np.where(np.isinf(x), never, x), y, MARKERS[color], **style)
             (middle, half), median = of_row[["middle_", "half_"]].iloc[0], float(np.median(x))
             if np.isfinite(median):
-                axes.vlines(median, middle - half, middle + half, color=COLORS[color], linewidth=1.6, zorder=2)
+                axes.vlines(
+                    median,
+                    middle - half,
+                    middle + half,
+                    color=COLORS[color],
+                    linewidth=1.6,
+                    zorder=2,
+                )
         for line in self.lines:
             axes.axvline(line, color="#777777", linewidth=1, linestyle=":")
         axes.set_axisbelow(True)
@@ -146,10 +162,11 @@ dots = Dots
 
 @dataclass(frozen=True)
 class Curves:
-    """Draw the median of `y` over seeds against `x`, with a band from the lowest to the highest seed.
+    """Draw the median of `y` over seeds against `x`, with a band from the lowest to the highest
+    seed.
 
-    `colors`, `panels`: as in `Dots`. A seed that ended earlier than others keeps its last value. With `each_seed`, draw
-    a line per seed instead. `xticks`: the ticks, by default matplotlib's.
+    `colors`, `panels`: as in `Dots`. A seed that ended earlier than others keeps its last value.
+    With `each_seed`, draw a line per seed instead. `xticks`: the ticks, by default matplotlib's.
     """
 
     x: str
@@ -169,15 +186,22 @@ class Curves:
         limits = {"ylim": self.ylim, "xticks": self.xticks}
         known_limits = {name: limit for name, limit in limits.items() if limit is not None}
         figure = new_figure(PAGE, 4.2)
-        for axes, panel in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
+        for axes, panel in zip(
+            figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True
+        ):
             mine = data
             if panel is not None:
                 mine = data[data[self.panels] == panel]
                 axes.set_title(str(panel))
-            printed(learning_curves)(axes, mine.assign(curve=mine[self.colors]), self.x, self.y, lines, self.each_seed)
+            printed(learning_curves)(
+                axes, mine.assign(curve=mine[self.colors]), self.x, self.y, lines, self.each_seed
+            )
             axes.set(xlabel=self.xlabel or self.x, **known_limits)
         figure.axes[0].set_ylabel(self.ylabel or self.y)
-        keys = [Line2D([], [], color=line.color, ls=line.dashes, label=str(name)) for name, line in lines.items()]
+        keys = [
+            Line2D([], [], color=line.color, ls=line.dashes, label=str(name))
+            for name, line in lines.items()
+        ]
         _legend(figure, keys)
         return figure
 
@@ -186,7 +210,9 @@ curves = Curves
 
 
 def in_order(data: pd.DataFrame, column: str) -> list[Any]:
-    """Return a column's values in the order of their first rows; numbers from the smallest. NaN is left out."""
+    """Return a column's values in the order of their first rows; numbers from the smallest. NaN is
+    left out.
+    """
     values = list(dict.fromkeys(data[column].dropna()))
     return sorted(values) if pd.api.types.is_numeric_dtype(data[column]) else values
 
@@ -198,13 +224,19 @@ def values_of(data: pd.DataFrame, column: str | None) -> list[Any]:
 
 def default_lines(names: Sequence[Any]) -> dict[Any, Line]:
     """Return the style of each curve."""
-    return {name: Line(COLORS[n % len(COLORS)], LINES[n % len(LINES)]) for n, name in enumerate(names)}
+    return {
+        name: Line(COLORS[n % len(COLORS)], LINES[n % len(LINES)]) for n, name in enumerate(names)
+    }
 
 
 def _legend(figure: Figure, keys: Sequence[Line2D]) -> None:
     """Draw the legend below the panels, with as many columns as the longest name allows."""
     longest = max(len(str(key.get_label())) for key in keys)
-    figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), max(1, LETTERS // (longest + 8))))
+    figure.legend(
+        handles=keys,
+        loc="outside lower center",
+        ncols=min(len(keys), max(1, LETTERS // (longest + 8))),
+    )
 
 
 def panel_grid(panels: int) -> tuple[int, int]:
@@ -214,7 +246,9 @@ def panel_grid(panels: int) -> tuple[int, int]:
 
 
 def step_axis(drawn: "pd.Series[float]") -> tuple[float, float, float, dict[float, str]]:
-    """Return the ends of a logarithmic axis of a panel's values, the place of "never", and the ticks with names."""
+    """Return the ends of a logarithmic axis of a panel's values, the place of "never", and the
+    ticks with names.
+    """
     values = drawn.to_numpy(dtype=float)
     finite = values[np.isfinite(values)]
     low, high = 1.0, 10.0

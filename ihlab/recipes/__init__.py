@@ -1,1 +1,3 @@
-"""Configs that several studies or the suite need: tasks, models, learning rates, seeds. They contain no claims."""
+"""Configs that several studies or the suite need: tasks, models, learning rates, seeds. They
+contain no claims.
+"""

@@ -1,4 +1,6 @@
-"""Measure how many hops a model follows: its error at each number of hops, and the hop horizon where it passes 0.1."""
+"""Measure how many hops a model follows: its error at each number of hops, and the hop horizon
+where it passes 0.1.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,11 +15,14 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 SMALL_ERROR = 0.1
-"""Largest "small error", and the smallest increase in error that counts as "degrade significantly"."""
+"""Largest "small error", and the smallest increase in error that counts as "degrade significantly".
+"""
 
 
 class Cell(NamedTuple):
-    """Models that differ only in their seed: `attention` is a label, `n_layers` the number of layers."""
+    """Models that differ only in their seed: `attention` is a label, `n_layers` the number of
+    layers.
+    """
 
     attention: str
     n_layers: int
@@ -28,7 +33,9 @@ class Cell(NamedTuple):
     @property
     def variant(self) -> str:
         """Value of `ModelConfig.attention`."""
-        return next(variant for variant, label in ATTENTION_LABELS.items() if label == self.attention)
+        return next(
+            variant for variant, label in ATTENTION_LABELS.items() if label == self.attention
+        )
 
     def by_hand(self) -> int:
         """Return the maximum number of hops that a hand-built model follows."""
@@ -42,9 +49,9 @@ class Cell(NamedTuple):
 def hop_measures(run: "Run") -> dict[str, float]:
     """Return a run's error at each number of hops, error_0, error_1, ..., and its hop horizon.
 
-    The error is the fraction of wrong answers among those that are letters, as in the original's evaluation. It is
-    measured on 100 sequences of each number of hops, without dropout. `hops` and `log2_hops` are those of
-    `hop_horizon`.
+    The error is the fraction of wrong answers among those that are letters, as in the original's
+    evaluation. It is measured on 100 sequences of each number of hops, without dropout. `hops` and
+    `log2_hops` are those of `hop_horizon`.
     """
     import torch
 
@@ -61,12 +68,20 @@ def hop_measures(run: "Run") -> dict[str, float]:
         with torch.no_grad():
             errors.append(1 - held_out(model, [evaluation_batch(batch, device)])["accuracy"])
     followed, log2 = hop_horizon(errors[1:])
-    return {**{f"error_{hops}": error for hops, error in enumerate(errors)}, "hops": followed, "log2_hops": log2}
+    return {
+        **{f"error_{hops}": error for hops, error in enumerate(errors)},
+        "hops": followed,
+        "log2_hops": log2,
+    }
 
 
 def by_hops(data: pd.DataFrame) -> pd.DataFrame:
     """Return the errors as one row per run and number of hops, with the columns `hops` and `error`."""
-    errors = {column: int(column.removeprefix("error_")) for column in map(str, data) if column.startswith("error_")}
+    errors = {
+        column: int(column.removeprefix("error_"))
+        for column in map(str, data)
+        if column.startswith("error_")
+    }
     named = data.drop(columns=["hops", "log2_hops"], errors="ignore").rename(columns=errors)
     facts = [column for column in named if column not in errors.values()]
     long = named.melt(facts, list(errors.values()), "hops", "error", ignore_index=False)
@@ -76,10 +91,10 @@ def by_hops(data: pd.DataFrame) -> pd.DataFrame:
 def hop_horizon(errors: Sequence[float]) -> tuple[int, float]:
     """Return how many hops a model follows, and log2 of its hop horizon.
 
-    `errors` are the errors at 1, 2, ... hops. A model follows h hops if no error at h or fewer hops exceeds
-    `SMALL_ERROR`. The hop horizon `k*` is where the error first exceeds it, interpolated linearly in log2 of the hops.
-    If the error at one hop exceeds it, the true `k*` is below 1. If no error does, the true `k*` is above the largest
-    number of hops.
+    `errors` are the errors at 1, 2, ... hops. A model follows h hops if no error at h or fewer hops
+    exceeds `SMALL_ERROR`. The hop horizon `k*` is where the error first exceeds it, interpolated
+    linearly in log2 of the hops. If the error at one hop exceeds it, the true `k*` is below 1. If
+    no error does, the true `k*` is above the largest number of hops.
     """
     error = np.asarray(errors, dtype=float)
     log2 = np.log2(np.arange(1, len(error) + 1))
@@ -93,13 +108,14 @@ def hop_horizon(errors: Sequence[float]) -> tuple[int, float]:
 
 
 def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per cell: the hops of hand-built models, the hops that each model follows, and the median k*.
+    """Return one row per cell: the hops of hand-built models, the hops that each model follows, and
+    the median k*.
 
     `data` has one row per model: attention, n_layers, hops and log2_hops (`hop_horizon`).
 
-    Columns: attention, n_layers, models (their number), by_hand, pointers, hops (of each model, sorted), k_star, and
-    low and high, the smallest and the largest k*. A k* equal to the largest number of hops in the sequences is a lower
-    bound.
+    Columns: attention, n_layers, models (their number), by_hand, pointers, hops (of each model,
+    sorted), k_star, and low and high, the smallest and the largest k*. A k* equal to the largest
+    number of hops in the sequences is a lower bound.
     """
     rows = []
     for cell in dict.fromkeys(map(Cell, data["attention"], data["n_layers"])):
@@ -107,5 +123,12 @@ def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
         reached = 2 ** models["log2_hops"]
         known = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
         k_star = {"k_star": reached.median(), "low": reached.min(), "high": reached.max()}
-        rows.append({**cell._asdict(), **known, "hops": " ".join(map(str, sorted(models["hops"]))), **k_star})
+        rows.append(
+            {
+                **cell._asdict(),
+                **known,
+                "hops": " ".join(map(str, sorted(models["hops"]))),
+                **k_star,
+            }
+        )
     return pd.DataFrame(rows)

@@ -1,4 +1,6 @@
-"""Names of a package that are imported on first use: torch and transformer_lens take seconds to load."""
+"""Names of a package that are imported on first use: torch and transformer_lens take seconds to
+load.
+"""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -6,8 +8,12 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, given the module of each name that it imports on first use."""
+def lazy(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package, given the module of each name that it
+    imports on first use.
+    """
 
     def get(name: str) -> Any:
         if name not in modules:
@@ -15,6 +21,8 @@ def lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return getattr(import_module(modules[name]), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})  # a notebook completes names that are not loaded yet
+        return sorted(
+            {*vars(sys.modules[package]), *modules}
+        )  # a notebook completes names that are not loaded yet
 
     return get, names

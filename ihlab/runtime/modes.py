@@ -1,4 +1,6 @@
-"""Evaluation mode for measurements: in training mode, dropout gives a different result at each call."""
+"""Evaluation mode for measurements: in training mode, dropout gives a different result at each
+call.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +18,9 @@ T = TypeVar("T")
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in `eval()` mode and torch in `own_settings`. Restore each module's mode and torch afterwards."""
+    """Put the model in `eval()` mode and torch in `own_settings`. Restore each module's mode and
+    torch afterwards.
+    """
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

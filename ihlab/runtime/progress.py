@@ -1,6 +1,8 @@
-"""Show the progress of a long call with tqdm: a bar in a terminal and in a notebook, lines in a file. No torch here.
+"""Show the progress of a long call with tqdm: a bar in a terminal and in a notebook, lines in a
+file. No torch here.
 
-`tracked` shows the progress of a loop. Training and sweeps use `progress_bar`, which prints lines into a file.
+`tracked` shows the progress of a loop. Training and sweeps use `progress_bar`, which prints lines
+into a file.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,16 +39,20 @@ class Bar(tqdm):
 
 
 def tracked(items: Iterable[T], what: str) -> Iterator[T]:
-    """Yield the items. After `PATIENCE` seconds, show `what`, the number of items done and the time left.
+    """Yield the items. After `PATIENCE` seconds, show `what`, the number of items done and the time
+    left.
 
-    These are shown in a terminal (on standard error) until the loop ends, or in a notebook, and nowhere else.
+    These are shown in a terminal (on standard error) until the loop ends, or in a notebook, and
+    nowhere else.
     """
     console = Console(stderr=True)
     each = list(items)
     if not (console.is_terminal or console.is_jupyter):
         yield from each
         return
-    with progress_bar(console, what, len(each), unit=" items", delay=PATIENCE, leave=console.is_jupyter) as bar:
+    with progress_bar(
+        console, what, len(each), unit=" items", delay=PATIENCE, leave=console.is_jupyter
+    ) as bar:
         for item in each:
             yield item
             bar.update()
@@ -86,7 +92,9 @@ class _Lines:
 
 
 class _Cell:
-    """A file for tqdm that is one output of a notebook's cell: a saved notebook shows only its last state."""
+    """A file for tqdm that is one output of a notebook's cell: a saved notebook shows only its last
+    state.
+    """
 
     encoding = "utf-8"
     output: "DisplayHandle | None" = None

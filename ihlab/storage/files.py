@@ -1,4 +1,6 @@
-"""Atomic files and locks. A reader sees the old content or the new, never a part. A lock has one holder."""
+"""Atomic files and locks. A reader sees the old content or the new, never a part. A lock has one
+holder.
+"""
 
 import errno
 import fcntl
@@ -29,8 +31,8 @@ class TakenError(ConfigError):
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a file beside `path`, force it to disk, then rename it into place.
 
-    Partial files of `path` that killed processes left are removed first. Raises `OSError` that names `path` if the
-    system does not allow it (a full disk, say). Then `path` is unchanged.
+    Partial files of `path` that killed processes left are removed first. Raises `OSError` that
+    names `path` if the system does not allow it (a full disk, say). Then `path` is unchanged.
     """
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +52,13 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a hidden folder inside `folder`, force its files to disk, then move them into place.
+    """Let `write` fill a hidden folder inside `folder`, force its files to disk, then move them
+    into place.
 
-    If it is killed, the same call can be repeated: `folder` may hold files with the content that `write` gives them.
-    Raises `ConfigError` for any other file in `folder`, and `OSError` that names `folder` if the system does not allow
-    it. `write` makes no folders. Files get the mode of new files, also if a library gave them another.
+    If it is killed, the same call can be repeated: `folder` may hold files with the content that
+    `write` gives them. Raises `ConfigError` for any other file in `folder`, and `OSError` that
+    names `folder` if the system does not allow it. `write` makes no folders. Files get the mode of
+    new files, also if a library gave them another.
     """
     with _naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +71,10 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
             write(aside)
             for path in folder.iterdir():
                 same = path == aside or (path.is_file() and _same_content(path, aside / path.name))
-                require(same, f"{folder} is not empty: give a new or an empty folder. It holds {path.name}.")
+                require(
+                    same,
+                    f"{folder} is not empty: give a new or an empty folder. It holds {path.name}.",
+                )
             for path in sorted(aside.iterdir()):
                 path.chmod(stat.S_IMODE(os.fstat(held).st_mode) & 0o666)
                 _force_to_disk(path)
@@ -83,8 +90,9 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
 def _naming(path: Path) -> Iterator[None]:
     """Name `path` in errors of the system.
 
-    A full disk's error names no file, and others name the temporary file, which the user does not know. Libraries in
-    Rust raise errors of their own, with the number of the system's error in the text.
+    A full disk's error names no file, and others name the temporary file, which the user does not
+    know. Libraries in Rust raise errors of their own, with the number of the system's error in the
+    text.
     """
     try:
         yield
@@ -102,7 +110,9 @@ def _same_content(one: Path, other: Path) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock an open partial file or folder, if nobody holds it. The kernel releases it when the process ends."""
+    """Lock an open partial file or folder, if nobody holds it. The kernel releases it when the
+    process ends.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # held, or the file system has no locks
@@ -113,24 +123,34 @@ def _lock(descriptor: int) -> bool:
 def as_folder(what: str, folder: Any) -> Path:
     """Return the path of a folder, which need not exist.
 
-    Raises `ConfigError` for anything but a text or a path, for a path that no folder can have, and for a file's path.
+    Raises `ConfigError` for anything but a text or a path, for a path that no folder can have, and
+    for a file's path.
     """
-    require(isinstance(folder, str | Path), f"{what} is {shown(folder)}, but must be the path of a folder.")
+    require(
+        isinstance(folder, str | Path),
+        f"{what} is {shown(folder)}, but must be the path of a folder.",
+    )
     path = Path(folder)
     require("\0" not in str(path), f"{what} is {shown(str(path))}, which has a null character.")
     there = next((above for above in (path, *path.parents) if os.path.lexists(above)), None)
-    require(there is None or os.path.isdir(there), f"{what} is {shown(str(path))}, but {there} is not a folder.")
+    require(
+        there is None or os.path.isdir(there),
+        f"{what} is {shown(str(path))}, but {there} is not a folder.",
+    )
     return path
 
 
 def require_writable(what: str, folder: Path) -> None:
-    """Raise `ConfigError` unless files can be written to a folder, which need not exist yet. No file is left there.
+    """Raise `ConfigError` unless files can be written to a folder, which need not exist yet. No
+    file is left there.
 
-    Raise it too if a new folder at the top of the file system would be needed: then `what`, the setting that names the
-    folder, is likely misspelt. Raises `OSError` if the disk is full.
+    Raise it too if a new folder at the top of the file system would be needed: then `what`, the
+    setting that names the folder, is likely misspelt. Raises `OSError` if the disk is full.
     """
     said = f"{what} is {str(folder)!r}, but"
-    there = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
+    there = next(
+        above for above in (folder.absolute(), *folder.absolute().parents) if above.exists()
+    )
     require(there.is_dir(), f"{said} {there} is a file.")
     require(
         there.parent != there or there == folder.absolute(),
@@ -154,9 +174,11 @@ def _force_to_disk(path: Path) -> None:
 
 
 def remove_partial(folder: Path, name: str) -> None:
-    """Remove partial files and folders that killed processes left in a folder. `name`: a glob of what they wrote.
+    """Remove partial files and folders that killed processes left in a folder. `name`: a glob of
+    what they wrote.
 
-    Those that a living process writes are kept: it holds their lock. A link is kept, because nobody locks through it.
+    Those that a living process writes are kept: it holds their lock. A link is kept, because nobody
+    locks through it.
     """
     for path in folder.glob(f".{name}.*.partial"):
         try:  # without waiting for the other end of a FIFO
@@ -175,7 +197,9 @@ def remove_partial(folder: Path, name: str) -> None:
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block for the same folder, which is made if new. No file is left there."""
+    """Wait until no other process is in this block for the same folder, which is made if new. No
+    file is left there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -204,8 +228,9 @@ def write_text(path: Path, text: str) -> None:
 def append_text(path: Path, text: str, size: int) -> int:
     """Append text to a file of `size` bytes, force it to disk, and return the new size.
 
-    Bytes beyond `size`, from a killed process, are cut off first. Links are not followed. Raises `OSError` that names
-    `path` if the system does not allow it. Then the file is cut back to `size` bytes, if the system allows that.
+    Bytes beyond `size`, from a killed process, are cut off first. Links are not followed. Raises
+    `OSError` that names `path` if the system does not allow it. Then the file is cut back to `size`
+    bytes, if the system allows that.
     """
     content = text.encode()
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
@@ -235,10 +260,13 @@ def write_json(path: Path, content: Any) -> None:
 def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result]:
     """Hold the lock file at `path`, made if new, and yield its identity for `is_file`.
 
-    The kernel releases the lock when the process dies; worker processes do not inherit it. Raises `TakenError` with the
-    message `taken` if another process still holds it after `wait` seconds.
+    The kernel releases the lock when the process dies; worker processes do not inherit it. Raises
+    `TakenError` with the message `taken` if another process still holds it after `wait` seconds.
     """
-    from filelock import FileLock, Timeout  # imports asyncio, which commands that lock nothing need not wait for
+    from filelock import (
+        FileLock,
+        Timeout,
+    )  # imports asyncio, which commands that lock nothing need not wait for
 
     try:  # raise if the file system cannot lock: the soft fallback would outlive a killed process
         held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)

@@ -1,8 +1,10 @@
-"""Read untrusted files. Only this module and `ihlab.storage.model_folder` open files that somebody else may have made.
+"""Read untrusted files. Only this module and `ihlab.storage.model_folder` open files that somebody
+else may have made.
 
-It reads run folders, their tables and tensors, and sweep files, and trusts none of them. It accepts only regular files
-of limited size, UTF-8, JSON of limited size and depth, and weights in safetensors. Each error is one sentence that
-names the file. `ihlab.storage.files` writes files, and follows no links inside a run folder.
+It reads run folders, their tables and tensors, and sweep files, and trusts none of them. It accepts
+only regular files of limited size, UTF-8, JSON of limited size and depth, and weights in
+safetensors. Each error is one sentence that names the file. `ihlab.storage.files` writes files, and
+follows no links inside a run folder.
 """
 
 import json
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 2**28
 """Largest size of a table, and of a vocabulary, in bytes."""
 MOST_JSON = 2**20
-"""Largest size in bytes of a run folder's JSON, and of a sweep file. `ihlab runs` reads the JSON of every run."""
+"""Largest size in bytes of a run folder's JSON, and of a sweep file. `ihlab runs` reads the JSON of
+every run.
+"""
 MOST_DEPTH = 32
 MOST_DIGITS = 20
 
@@ -37,7 +41,8 @@ SEAL = "crc32"
 
 
 def present(path: Path) -> bool:
-    """Return whether anything exists at this path. A broken symbolic link counts: it is reported as damage later.
+    """Return whether anything exists at this path. A broken symbolic link counts: it is reported as
+    damage later.
 
     Raises `ConfigError` if this user may not look into the folder.
     """
@@ -51,7 +56,8 @@ def present(path: Path) -> bool:
 
 
 def require_regular(path: Path) -> int:
-    """Return a file's size in bytes. Raises `ConfigError` for anything but a regular file, without opening it.
+    """Return a file's size in bytes. Raises `ConfigError` for anything but a regular file, without
+    opening it.
 
     Opening a FIFO would block, and reading a device might never end.
     """
@@ -64,7 +70,9 @@ def require_regular(path: Path) -> int:
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a file of at most `most` bytes. Raises `ConfigError` if it is larger, empty, or cannot be read."""
+    """Read a file of at most `most` bytes. Raises `ConfigError` if it is larger, empty, or cannot
+    be read.
+    """
     size = require_regular(path)
     require(size > 0, f"{path} is empty.")
     require(size <= most, f"{path} has {size} bytes, but must have at most {most}.")
@@ -86,9 +94,9 @@ def as_text(content: bytes, path: Path) -> str:
 def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes.
 
-    Raises `ConfigError` for a file that cannot be read or is not a JSON object, for nesting deeper than `MOST_DEPTH`,
-    for an integer of more than `most_digits` digits, for a decimal beyond the range of floats, for a key that an object
-    has twice, and for text that is not Unicode.
+    Raises `ConfigError` for a file that cannot be read or is not a JSON object, for nesting deeper
+    than `MOST_DEPTH`, for an integer of more than `most_digits` digits, for a decimal beyond the
+    range of floats, for a key that an object has twice, and for text that is not Unicode.
     """
 
     def whole(digits: str) -> int:
@@ -96,12 +104,17 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
         return int(digits)
 
     def decimal(digits: str) -> float:
-        require(math.isfinite(float(digits)), f"{path} holds {shown(digits)}, but a number is at most 1.8e308.")
+        require(
+            math.isfinite(float(digits)),
+            f"{path} holds {shown(digits)}, but a number is at most 1.8e308.",
+        )
         return float(digits)
 
     try:
         text = as_text(read_bytes(path, most), path)
-        content = json.loads(text, parse_int=whole, parse_float=decimal, object_pairs_hook=partial(one_by_key, path))
+        content = json.loads(
+            text, parse_int=whole, parse_float=decimal, object_pairs_hook=partial(one_by_key, path)
+        )
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON ({error}).") from None
     except RecursionError:
@@ -112,16 +125,22 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
 
 
 def one_by_key(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object's key-value pairs as a dict. Raises `ConfigError` for a key that occurs twice."""
+    """Return a JSON object's key-value pairs as a dict. Raises `ConfigError` for a key that occurs
+    twice.
+    """
     by_key = dict(pairs)
     if len(by_key) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ConfigError(f"{path} has the key {shown(twice)} twice in one object, but must have it once.")
+        raise ConfigError(
+            f"{path} has the key {shown(twice)} twice in one object, but must have it once."
+        )
     return by_key
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` if it cannot be read or is not TOML."""
+    """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` if it cannot be read or
+    is not TOML.
+    """
     content = as_text(read_bytes(path, MOST_JSON), path)
     try:
         return tomllib.loads(content)
@@ -151,7 +170,9 @@ def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], 
 
 
 def _check(value: Any, path: Path, deeper: int) -> None:
-    """Raise for JSON that is nested too deeply, and for text that cannot be encoded (half of a surrogate pair)."""
+    """Raise for JSON that is nested too deeply, and for text that cannot be encoded (half of a
+    surrogate pair).
+    """
     require(deeper > 0, lambda: f"{path} is nested too deeply.")
     if isinstance(value, str):
         try:
@@ -168,17 +189,23 @@ def _check(value: Any, path: Path, deeper: int) -> None:
 
 
 def write_summary(path: Path, content: Mapping[str, Any], owner: str) -> None:
-    """Write a JSON object atomically, with a checksum of its fields and `owner` (a run's config digest)."""
+    """Write a JSON object atomically, with a checksum of its fields and `owner` (a run's config
+    digest).
+    """
     write_json(path, {**content, SEAL: _checksum(content, owner)})
 
 
-def read_summary(path: Path, numbers: Mapping[str, type], owner: str | None) -> dict[str, Any] | None:
-    """Read the file of `write_summary`; None if there is no file. Older files without a checksum are read too.
+def read_summary(
+    path: Path, numbers: Mapping[str, type], owner: str | None
+) -> dict[str, Any] | None:
+    """Read the file of `write_summary`; None if there is no file. Older files without a checksum
+    are read too.
 
-    `owner`: the string given to `write_summary`. If it is None (unknown), the checksum is not checked.
+    `owner`: the string given to `write_summary`. If it is None (unknown), the checksum is not
+    checked.
 
-    Raises `ConfigError` as `read_json` does, for a field of `numbers` (a type, int or float, per name) that is missing
-    or of another type, and for a checksum that does not match.
+    Raises `ConfigError` as `read_json` does, for a field of `numbers` (a type, int or float, per
+    name) that is missing or of another type, and for a checksum that does not match.
     """
     if not present(path):
         return None

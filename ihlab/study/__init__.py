@@ -1,1 +1,3 @@
-"""The engine of verdicts: studies, questions, claims and their statistics, the ledger of an experiment's folder."""
+"""The engine of verdicts: studies, questions, claims and their statistics, the ledger of an
+experiment's folder.
+"""

@@ -1,8 +1,9 @@
 """A question about a study's table: a sentence, the number that decides it, and its threshold.
 
-A `Number` maps the table to a `Measured`: the number with its interval, a description, and how many seeds it has. The
-functions below make the usual ones for a column and one or two cells. A cell gives columns their values:
-{"variant": "V only"}. Any other function from the table to a `Measured` is a `Number`, too.
+A `Number` maps the table to a `Measured`: the number with its interval, a description, and how many
+seeds it has. The functions below make the usual ones for a column and one or two cells. A cell
+gives columns their values: {"variant": "V only"}. Any other function from the table to a `Measured`
+is a `Number`, too.
 """
 
 import math
@@ -25,7 +26,8 @@ Cell = Mapping[str, Any]
 """A cell of a study: the values of some columns of its table."""
 
 TUNING, RUN = "tuning", "run"
-"""Values of the column `kind`: tuning runs choose a learning rate, and claims use the other runs."""
+"""Values of the column `kind`: tuning runs choose a learning rate, and claims use the other runs.
+"""
 
 WORDS = {
     "steps_to_90": "steps to 90% accuracy",
@@ -40,7 +42,9 @@ WORDS = {
 
 
 class Measured(NamedTuple):
-    """A number with its interval. `why`: the reason why the question cannot be tested; "" if it can."""
+    """A number with its interval. `why`: the reason why the question cannot be tested; "" if it
+    can.
+    """
 
     measure: str
     estimate: stats.Estimate | None
@@ -66,7 +70,9 @@ class RepeatedSeedError(ConfigError):
 
 @dataclass(frozen=True)
 class OfCells:
-    """A number that reads the given cells. Before training, a study checks that it trains these cells."""
+    """A number that reads the given cells. Before training, a study checks that it trains these
+    cells.
+    """
 
     cells: tuple[Cell, ...]
     number: Number
@@ -82,16 +88,19 @@ class Ask:
 
     The threshold is a number, or a function of the table if it depends on the task.
 
-    - `id`: a stable name of the question, unique in its figure. "faster.rope" and "faster.alibi" are one question
-      asked in two settings;
-    - `setting`: what sets it apart from the same question in other settings, such as {"positions": "RoPE"};
+    - `id`: a stable name of the question, unique in its figure. "faster.rope" and "faster.alibi"
+      are one question asked in two settings;
+    - `setting`: what sets it apart from the same question in other settings, such as {"positions":
+      "RoPE"};
     - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
-    - `against`: whether the paper says the contrary: if the sentence holds, the paper's statement does not;
+    - `against`: whether the paper says the contrary: if the sentence holds, the paper's statement
+      does not;
     - `cells`: the cells that it compares, from which a study can choose those of smoke scale;
-    - `source`: the place in the paper, or where the question comes from; `of_paper`: whether the paper says it;
+    - `source`: the place in the paper, or where the question comes from; `of_paper`: whether the
+      paper says it;
     - `declared`: the date on which it was asked; "": the study's;
-    - `first`, `changed`: the number as first declared, if it was changed after the runs, with the date and the reason;
-      an `Ask` if the threshold was changed, too.
+    - `first`, `changed`: the number as first declared, if it was changed after the runs, with the
+      date and the reason; an `Ask` if the threshold was changed, too.
     """
 
     id: str
@@ -111,9 +120,15 @@ class Ask:
     changed: str = ""
 
     def __post_init__(self) -> None:
-        require((self.above is None) != (self.below is None), f"Ask '{self.id}' needs one of above and below.")
+        require(
+            (self.above is None) != (self.below is None),
+            f"Ask '{self.id}' needs one of above and below.",
+        )
         sound = callable(self._threshold) or is_number(self._threshold)
-        require(sound, f"Ask '{self.id}': the threshold is {shown(self._threshold)}, but must be a number.")
+        require(
+            sound,
+            f"Ask '{self.id}': the threshold is {shown(self._threshold)}, but must be a number.",
+        )
 
     @property
     def _threshold(self) -> Threshold:
@@ -121,7 +136,9 @@ class Ask:
         return cast(Threshold, threshold)
 
     def at(self, **labels: Any) -> "Ask":
-        """Return this question for one setting, such as positions="learned". Its id ends with the labels."""
+        """Return this question for one setting, such as positions="learned". Its id ends with the
+        labels.
+        """
         setting = {axis.replace("_", " "): str(label) for axis, label in labels.items()}
         return replace(self, id=claim_id(self.id, *setting.values()), setting=setting)
 
@@ -141,7 +158,10 @@ class Ask:
     def measured(self, data: pd.DataFrame) -> Measured:
         """Return the number measured on the table. Raises `ConfigError` if it is no `Measured`."""
         number = self.number(data)
-        require(isinstance(number, Measured), f"The number of question '{self.id}' is {number!r}, but no Measured.")
+        require(
+            isinstance(number, Measured),
+            f"The number of question '{self.id}' is {number!r}, but no Measured.",
+        )
         return number
 
     def _claim(self, data: pd.DataFrame, declared: str) -> Claim:
@@ -178,19 +198,26 @@ def is_number(value: object) -> bool:
 
 
 def claim_id(*parts: str) -> str:
-    """Return the id of a question in a setting: ("learned", "KV, window 3") is "learned.kv_window_3"."""
-    return ".".join(slug(word.replace("'", "").encode("ascii", "ignore").decode()) for word in parts)
+    """Return the id of a question in a setting: ("learned", "KV, window 3") is
+    "learned.kv_window_3".
+    """
+    return ".".join(
+        slug(word.replace("'", "").encode("ascii", "ignore").decode()) for word in parts
+    )
 
 
 # Cells of a table
 
-MISSING = frozenset({"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"})
+MISSING = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"}
+)
 MISSING |= {"NULL", "None", "n/a", "null"}
 """What pandas reads as a missing value, beside "nan"."""
 
 
 def as_stored(value: Any) -> str:
-    """Return the text by which a value is found in a table, whether or not the table was read back from its CSV.
+    """Return the text by which a value is found in a table, whether or not the table was read back
+    from its CSV.
 
     A CSV has no types: `1`, `1.0`, "1" and True are one value, and so are `None`, NaN and "None".
     """
@@ -221,7 +248,9 @@ def cell_name(cell: Cell) -> str:
 
 
 def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
-    """Return the rows whose column `kind` has this value. A table without a column `kind` has only runs for claims."""
+    """Return the rows whose column `kind` has this value. A table without a column `kind` has only
+    runs for claims.
+    """
     if "kind" not in data:
         return data
     return data[data["kind"] == kind]
@@ -261,7 +290,9 @@ def cells_read(ask: Ask, data: pd.DataFrame) -> list[Cell]:
 
 
 def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
-    """Return a cell's values of a column, or of a formula such as "whole - without_own", sorted by seed."""
+    """Return a cell's values of a column, or of a formula such as "whole - without_own", sorted by
+    seed.
+    """
     rows = pick(data, cell).sort_values("seed")
     repeated = rows.loc[rows["seed"].duplicated(), "seed"]
     if len(repeated):
@@ -274,19 +305,26 @@ def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
         measured = rows[column] if column in rows else rows.eval(column, engine="python")
         return np.asarray(measured, dtype=float).tolist()
     except NameError:
-        raise ConfigError(f"A question needs '{column}', but the table has only {', '.join(map(str, rows))}.") from None
+        raise ConfigError(
+            f"A question needs '{column}', but the table has only {', '.join(map(str, rows))}."
+        ) from None
     except (SyntaxError, TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"A question needs numbers in '{column}' of {cell_in_words(cell)}: {shown(error)}.") from None
+        raise ConfigError(
+            f"A question needs numbers in '{column}' of {cell_in_words(cell)}: {shown(error)}."
+        ) from None
 
 
-def waiting_times(data: pd.DataFrame, cell: Cell, column: str, last: float = math.inf) -> list[float]:
+def waiting_times(
+    data: pd.DataFrame, cell: Cell, column: str, last: float = math.inf
+) -> list[float]:
     """Return a cell's waiting times, sorted by seed; inf for those above `last`.
 
     Raises `ConfigError` for a missing one, which must not count as a run that never gets there.
     """
     times = np.asarray(values(data, cell, column))
     require(
-        not np.isnan(times).any(), f"'{column}' of {cell_in_words(cell)} is missing for some seed, but must be a time."
+        not np.isnan(times).any(),
+        f"'{column}' of {cell_in_words(cell)} is missing for some seed, but must be a time.",
     )
     return np.where(times <= last, times, math.inf).tolist()
 
@@ -300,7 +338,9 @@ def cell_in_words(cell: Cell) -> str:
 
 
 def _sides(data: pd.DataFrame, one: Cell, other: Cell) -> tuple[str, str, str]:
-    """Return two cells in words, each with its learning rate, and what they have in common (", recall", or "")."""
+    """Return two cells in words, each with its learning rate, and what they have in common (",
+    recall", or "").
+    """
     common = {column: value for column, value in one.items() if other.get(column) == value}
     if not common or len(common) == len(one):
         return _side(data, one), _side(data, other), ""
@@ -328,12 +368,17 @@ def _side(data: pd.DataFrame, cell: Cell, common: Collection[str] = ()) -> str:
 
 
 def _of_cells(call: str, column: str, cells: Sequence[Cell], number: Number) -> OfCells:
-    """Return a number with its cells. Raises `ConfigError` if the arguments of `call` are in another order."""
+    """Return a number with its cells. Raises `ConfigError` if the arguments of `call` are in
+    another order.
+    """
     require(isinstance(column, str), f"{call}: the column is {shown(column)}, but must be a text.")
     for cell in cells:
         right = isinstance(cell, Mapping) and all(isinstance(name, str) for name in cell)
         example = "{'variant': 'A'}"
-        require(right, f"{call}: a cell is {shown(cell)}, but must give columns their values, such as {example}.")
+        require(
+            right,
+            f"{call}: a cell is {shown(cell)}, but must give columns their values, such as {example}.",
+        )
     return OfCells(tuple(cells), number)
 
 
@@ -342,11 +387,18 @@ def _require_functions(call: str, *arguments: object) -> None:
         require(callable(argument), f"{call}: {shown(argument)} must be a function of the table.")
 
 
-def mean_over_seeds(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
-    """Return the mean of a column, or of a formula of columns, over a cell's seeds. `words`: its description."""
+def mean_over_seeds(
+    column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = ""
+) -> Number:
+    """Return the mean of a column, or of a formula of columns, over a cell's seeds. `words`: its
+    description.
+    """
 
     pair = isinstance(within, tuple) and len(within) == 2 and all(map(is_number, within))
-    require(pair, f"mean_over_seeds: within is {shown(within)}, but must be the least and the largest possible value.")
+    require(
+        pair,
+        f"mean_over_seeds: within is {shown(within)}, but must be the least and the largest possible value.",
+    )
 
     def number(data: pd.DataFrame) -> Measured:
         by_seed = values(data, cell, column)
@@ -369,7 +421,11 @@ def learned(cell: Cell) -> Number:
 
 
 def difference(
-    one: Cell, other: Cell, column: str, within: stats.Range = stats.DIFFERENCE, guess: float | None = None
+    one: Cell,
+    other: Cell,
+    column: str,
+    within: stats.Range = stats.DIFFERENCE,
+    guess: float | None = None,
 ) -> Number:
     """Return a column of one cell minus that of another: the median over all pairs of runs.
 
@@ -392,24 +448,33 @@ def difference(
 def ratio(one: Cell, other: Cell, column: str = "steps_to_90") -> Number:
     """Return the ratio of two cells' waiting times, one / other.
 
-    Times count up to the smallest number of steps of the compared runs: a run that ended earlier would look slower than
-    it is.
+    Times count up to the smallest number of steps of the compared runs: a run that ended earlier
+    would look slower than it is.
     """
 
     def number(data: pd.DataFrame) -> Measured:
         last = min(*values(data, one, "horizon"), *values(data, other, "horizon"))
         a, b = waiting_times(data, one, column, last), waiting_times(data, other, column, last)
         first, second, common = _sides(data, one, other)
-        counts = f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
+        counts = (
+            f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
+        )
         measure = f"{WORDS.get(column, column)}, {first} / {second}{common} ({counts})"
         if at_floor(float(np.isfinite(a).mean()), float(np.isfinite(b).mean())):
-            return Measured(measure, None, len(a), "Neither model reaches it within the steps, so nothing is compared.")
+            return Measured(
+                measure,
+                None,
+                len(a),
+                "Neither model reaches it within the steps, so nothing is compared.",
+            )
         return Measured(measure, stats.ratio_of_times(a, b, last), len(a))
 
     return _of_cells("ratio(one, other, column)", column, (one, other), number)
 
 
-def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
+def described(
+    measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None
+) -> Number:
     """Return a number from its description and a function of the table.
 
     It counts the seeds of `cell`, or those of all runs for claims.
@@ -432,9 +497,14 @@ def on_table(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> 
 
 
 def untested_if(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
-    """Return a number that is not tested if `reason` returns a reason. Holm's correction then leaves it out."""
+    """Return a number that is not tested if `reason` returns a reason. Holm's correction then
+    leaves it out.
+    """
     _require_functions("untested_if(reason, number)", reason, number)
-    require(not isinstance(reason, OfCells), "untested_if(reason, number): the reason is a number: exchange the two.")
+    require(
+        not isinstance(reason, OfCells),
+        "untested_if(reason, number): the reason is a number: exchange the two.",
+    )
 
     def measured(data: pd.DataFrame) -> Measured:
         why = reason(data)
@@ -452,9 +522,10 @@ def claims_of(
 ) -> list[Claim]:
     """Return the claims of all questions that the table can answer. One warning names the others.
 
-    A table of an earlier version may lack columns or cells that newer questions need. With `skip_untrained_cells`,
-    questions whose cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no
-    question, and if a question would count a seed twice or has values outside the range of its statistic.
+    A table of an earlier version may lack columns or cells that newer questions need. With
+    `skip_untrained_cells`, questions whose cells the table lacks are left out without a warning.
+    Raises `ConfigError` if the table answers no question, and if a question would count a seed
+    twice or has values outside the range of its statistic.
     """
     claims, left, why = [], [], ""
     for ask in asks:
@@ -469,7 +540,9 @@ def claims_of(
             said = f"It has no {error}." if isinstance(error, KeyError) else str(error)
             why = why or said
     if left:
-        unanswered = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
+        unanswered = (
+            f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
+        )
         message = f"{unanswered}: {', '.join(left)}."
         require(bool(claims), message)
         warnings.warn(message, stacklevel=2)

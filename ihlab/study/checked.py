@@ -1,4 +1,6 @@
-"""Check a study before it is trained: its table must tell cells and seeds apart, and answer every question."""
+"""Check a study before it is trained: its table must tell cells and seeds apart, and answer every
+question.
+"""
 
 import inspect
 import io
@@ -35,12 +37,16 @@ SMOKE_SEEDS = (0, 1)
 
 
 def of_cell(value: Any, cell: Cell) -> Any:
-    """Return the value of a study's field for a cell: the field may be a value or a function of the cell."""
+    """Return the value of a study's field for a cell: the field may be a value or a function of the
+    cell.
+    """
     return value(cell) if callable(value) else value
 
 
 def config_arguments(config: Callable[..., Any], cell: Cell) -> list[Any]:
-    """Return the arguments of a study's `config`: a cell, and the published scale if it takes one, as before 0.5."""
+    """Return the arguments of a study's `config`: a cell, and the published scale if it takes one,
+    as before 0.5.
+    """
     try:
         inspect.signature(config).bind(cell)
     except TypeError:
@@ -49,12 +55,16 @@ def config_arguments(config: Callable[..., Any], cell: Cell) -> list[Any]:
 
 
 def require_study(study: Study) -> None:
-    """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
+    """Raise `ConfigError` for a study whose table could not answer its questions, or would answer
+    them wrongly.
+    """
     name = f"Study '{study.name}'"
     try:
         inspect.signature(study.config).bind(*config_arguments(study.config, {}))
     except TypeError:
-        raise ConfigError(f"{name}: config must be a function of a cell: smoke scale derives its own.") from None
+        raise ConfigError(
+            f"{name}: config must be a function of a cell: smoke scale derives its own."
+        ) from None
     for field in ("cells", "asks"):
         value = getattr(study, field)
         is_list = isinstance(value, Sequence) and not isinstance(value, str)
@@ -62,7 +72,9 @@ def require_study(study: Study) -> None:
         require(len(value) > 0, f"{name} has no {field}: give it at least one.")
     for field in ("cells", "smoke_cells", "follow_up_cells"):
         _require_cells_apart(f"{name}, {field}", getattr(study, field))
-    require(len(study.scales) > 0, f"{name} has no scales: give it at least one of {', '.join(SCALES)}.")
+    require(
+        len(study.scales) > 0, f"{name} has no scales: give it at least one of {', '.join(SCALES)}."
+    )
     for scale in study.scales:
         choose(f"scale of {name}", scale, SCALES)
     known = [*study.cells, *study.smoke_cells, *study.follow_up_cells]
@@ -74,28 +86,44 @@ def require_study(study: Study) -> None:
     for ask in study.asks:
         require(isinstance(ask, Ask), f"{name}: {ask!r} is among the asks, but must be an Ask.")
     repeated = _repeated(ask.id for ask in study.asks)
-    require(repeated is None, f"{name} has two questions with the id {repeated!r}, but each needs its own.")
+    require(
+        repeated is None,
+        f"{name} has two questions with the id {repeated!r}, but each needs its own.",
+    )
     for ask in study.asks:
         _require_answerable(ask, f"{name}, question '{ask.id}'", known)
 
 
 def _require_cells_apart(field: str, cells: Sequence[Cell]) -> None:
     for cell in cells:
-        require(isinstance(cell, Mapping), f"{field}: {shown(cell)} must give columns their values.")
-        require(len(cell) > 0, f"{field}: a cell has no columns: give it at least one, such as {{'variant': 'A'}}.")
+        require(
+            isinstance(cell, Mapping), f"{field}: {shown(cell)} must give columns their values."
+        )
+        require(
+            len(cell) > 0,
+            f"{field}: a cell has no columns: give it at least one, such as {{'variant': 'A'}}.",
+        )
         for column, value in cell.items():
-            require(isinstance(column, str), f"{field}: the column {column!r} of {dict(cell)} must be a text.")
+            require(
+                isinstance(column, str),
+                f"{field}: the column {column!r} of {dict(cell)} must be a text.",
+            )
             require(
                 column == "lr" or column not in OF_A_RUN,
                 f"{field}: a cell has the column '{column}', which belongs to its runs: give it another name.",
             )
             require(
-                isinstance(value, str | int | float | np.integer | np.bool_) or value is None or value is pd.NA,
+                isinstance(value, str | int | float | np.integer | np.bool_)
+                or value is None
+                or value is pd.NA,
                 f"{field}: {column} is {shown(value)}, but a cell of a table needs one text, int, float or bool.",
             )
     repeated = _repeated(map(cell_key, cells))
     same = [dict(cell) for cell in cells if cell_key(cell) == repeated]
-    require(not same, f"{field}: {' and '.join(map(str, same))} are one cell in a stored table: name each cell once.")
+    require(
+        not same,
+        f"{field}: {' and '.join(map(str, same))} are one cell in a stored table: name each cell once.",
+    )
 
 
 def _require_stored(name: str, cells: Sequence[Cell]) -> None:
@@ -107,7 +135,10 @@ def _require_stored(name: str, cells: Sequence[Cell]) -> None:
     stored: list[Any] = pd.read_csv(io.BytesIO(text)).drop(columns="kind").to_dict("records")
     stored = [*stored, *({} for _ in cells)]  # a line break in a text makes more or fewer rows
     for cell, again in zip(cells, stored, strict=False):
-        require(cell_key(cell) == cell_key(again), f"{name}: a CSV does not give back {dict(cell)}: rename it.")
+        require(
+            cell_key(cell) == cell_key(again),
+            f"{name}: a CSV does not give back {dict(cell)}: rename it.",
+        )
 
 
 def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
@@ -135,7 +166,10 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
         return
     _require_counted_once(words, "tuning seed", tuned.seeds)
     fixed = sorted({"lr", "seed"} & {*tuned.changes})
-    require(not fixed, f"{words}: Tuned(changes=...) has {' and '.join(fixed)}, which tuning sets itself.")
+    require(
+        not fixed,
+        f"{words}: Tuned(changes=...) has {' and '.join(fixed)}, which tuning sets itself.",
+    )
     claimed = {*seeds}
     if "smoke" in study.scales:
         claimed.update(SMOKE_SEEDS)
@@ -151,7 +185,9 @@ def _require_counted_once(words: str, kind: str, seeds: Sequence[int]) -> None:
     require(len(seeds) > 0, f"{words} has no {kind}s: give it at least one.")
     for seed in seeds:
         whole = isinstance(seed, int | np.integer) and bool(seed >= 0)
-        require(whole, f"{words}: a {kind} is {shown(seed)}, but must be a whole number, at least 0.")
+        require(
+            whole, f"{words}: a {kind} is {shown(seed)}, but must be a whole number, at least 0."
+        )
     repeated = _repeated(seeds)
     require(repeated is None, f"{words} has the {kind} {repeated} twice, but a run counts once.")
 
@@ -170,13 +206,19 @@ def _require_rates(study: Study, words: str, cell: Cell) -> None:
     rates = tuned.rates_of(cell, "laptop")
     require(len(rates) > 0, f"{words} has no rates to try: give Tuned(rates=...) at least one.")
     repeated = _repeated(rates)
-    require(repeated is None, f"{words} has the rate {repeated} twice: Tuned(rates=...) tries each once.")
+    require(
+        repeated is None,
+        f"{words} has the rate {repeated} twice: Tuned(rates=...) tries each once.",
+    )
 
 
 def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:
     for cell in ask.cells:
         close = [each for each in known if cell_key(cell) <= cell_key(each)]
-        require(len(close) > 0, f"{words}: the study does not train {dict(cell)}, a cell of the question.")
+        require(
+            len(close) > 0,
+            f"{words}: the study does not train {dict(cell)}, a cell of the question.",
+        )
     numbers = [ask.number]
     if isinstance(ask.first, Ask):
         numbers.append(ask.first.number)
@@ -191,12 +233,15 @@ def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:
 
 
 def _require_one_cell(cell: Cell, words: str, known: Sequence[Cell]) -> None:
-    """Raise `ConfigError` for a cell of a number that is not trained, or that matches several trained cells.
+    """Raise `ConfigError` for a cell of a number that is not trained, or that matches several
+    trained cells.
 
     A column that no cell has may be one that `measure` returns.
     """
     columns = list(known[0])
-    chosen = cell_key({name: value for name, value in cell.items() if name in columns and name not in OF_A_RUN})
+    chosen = cell_key(
+        {name: value for name, value in cell.items() if name in columns and name not in OF_A_RUN}
+    )
     close = {cell_key(each) for each in known if chosen <= cell_key(each)}
     require(len(close) > 0, f"{words}: the study does not train {dict(cell)}.")
     left_out = ", ".join(name for name in columns if name not in cell)
@@ -207,11 +252,12 @@ def _require_one_cell(cell: Cell, words: str, known: Sequence[Cell]) -> None:
 
 
 def _try_without_numbers(number: Number, words: str, known: Sequence[Cell]) -> None:
-    """Raise `ConfigError` for a number that is no function of a table, or that looks for a cell which is not trained.
+    """Raise `ConfigError` for a number that is no function of a table, or that looks for a cell
+    which is not trained.
 
-    It is tried on a table that has two rows of one seed for each cell, a tuning run and a claim run, but no measured
-    column. Without measurements, even a correct function may fail in any way. A cell with further columns is accepted,
-    because `measure` may return these columns.
+    It is tried on a table that has two rows of one seed for each cell, a tuning run and a claim
+    run, but no measured column. Without measurements, even a correct function may fail in any way.
+    A cell with further columns is accepted, because `measure` may return these columns.
     """
     callable_with_a_table = callable(number)
     try:
@@ -220,23 +266,33 @@ def _try_without_numbers(number: Number, words: str, known: Sequence[Cell]) -> N
         callable_with_a_table = False
     except ValueError:  # a function of C may have no signature
         pass
-    require(callable_with_a_table, f"{words}: its number is {shown(number)}, but must be a function of the table.")
+    require(
+        callable_with_a_table,
+        f"{words}: its number is {shown(number)}, but must be a function of the table.",
+    )
     once = {cell_key(cell): cell for cell in known}.values()
     rows = [{"kind": kind, **cell, "seed": 0} for cell in once for kind in (RUN, TUNING)]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            measured = number(pd.DataFrame(rows, columns=list(dict.fromkeys(("kind", *known[0], *OF_A_RUN)))))
+            measured = number(
+                pd.DataFrame(rows, columns=list(dict.fromkeys(("kind", *known[0], *OF_A_RUN))))
+            )
     except NoRunsError as error:
         measured_too = error.cell is None or not {*error.cell} <= {*known[0]}
         require(measured_too, f"{words}: the study does not train {error.cell}.")
     except RepeatedSeedError as error:
         raise ConfigError(f"{words}: {error}") from None
     except Exception as error:
-        unknown = isinstance(error, NameError) and not isinstance(error, pd.errors.UndefinedVariableError)
+        unknown = isinstance(error, NameError) and not isinstance(
+            error, pd.errors.UndefinedVariableError
+        )
         require(not unknown, f"{words}: its number raises NameError: {error}.")
     else:
-        require(isinstance(measured, Measured), f"{words}: its number is {shown(measured)}, but must be a Measured.")
+        require(
+            isinstance(measured, Measured),
+            f"{words}: its number is {shown(measured)}, but must be a Measured.",
+        )
 
 
 def _repeated(values: Iterable[Hashable]) -> Hashable | None:

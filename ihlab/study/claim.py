@@ -14,28 +14,37 @@ Verdict = Literal["holds", "fails", "undecided", "not tested at this scale"]
 NOT_TESTED: Verdict = "not tested at this scale"
 
 DIGITS, P_DIGITS = 10, 3
-"""Digits that are stored: the last ones of a number depend on the processor, those of a p-value on its search."""
+"""Digits that are stored: the last ones of a number depend on the processor, those of a p-value on
+its search.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One row of the ledger: a sentence, the number that decides it, its threshold and the verdict.
 
-    One rule gives the verdict. The p-value tests the number against the threshold, with Holm's correction for the other
-    claims of the experiment (`judged`). If it is at most .05, the claim *holds* when the number is on the right side of
-    the threshold and *fails* when it is on the other side. Otherwise the claim is *undecided*. A number that is counted
-    and not sampled is compared directly. If nothing at this scale can confirm or refute the sentence, the claim is *not
-    tested*. The p-value of an untested claim, if it has one, still counts in the correction of the other claims.
+    One rule gives the verdict. The p-value tests the number against the threshold, with Holm's
+    correction for the other claims of the experiment (`judged`). If it is at most .05, the claim
+    *holds* when the number is on the right side of the threshold and *fails* when it is on the
+    other side. Otherwise the claim is *undecided*. A number that is counted and not sampled is
+    compared directly. If nothing at this scale can confirm or refute the sentence, the claim is
+    *not tested*. The p-value of an untested claim, if it has one, still counts in the correction of
+    the other claims.
 
-    - `id`: the claim's name, unique in its experiment, by which headlines, the paper's statements and the history find
-      it. Claims that make the same statement under several conditions share the part before the first dot. Without
-      one, `judged` derives it from the sentence;
+    - `id`: the claim's name, unique in its experiment, by which headlines, the paper's statements
+      and the history find it. Claims that make the same statement under several conditions share
+      the part before the first dot. Without one, `judged` derives it from the sentence;
     - `setting`: the conditions of the claim, such as {"positions": "learned positions"};
-    - `statement`: the number of the statement that it answers (`figures/results/statements.csv`); None for none;
-    - `against`: whether the paper says the contrary: if the claim holds, the paper's statement does not;
-    - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own question;
-    - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs that they judge;
-    - `first`: the claim as first declared, if its measure was changed after the runs. Its verdict is not counted;
+    - `statement`: the number of the statement that it answers (`figures/results/statements.csv`);
+      None for none;
+    - `against`: whether the paper says the contrary: if the claim holds, the paper's statement does
+      not;
+    - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own
+      question;
+    - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs
+      that they judge;
+    - `first`: the claim as first declared, if its measure was changed after the runs. Its verdict
+      is not counted;
     - `changed`: the date of that change and the reason;
     - `seeds`: 0 if the claim needs no training;
     - `why`: the reason why the claim is not tested; "" if it is tested.
@@ -61,7 +70,9 @@ class Claim:
 
     @property
     def p(self) -> float | None:
-        """P-value of the threshold (`Estimate.p_value`), for this claim alone; None if the number is not sampled."""
+        """P-value of the threshold (`Estimate.p_value`), for this claim alone; None if the number
+        is not sampled.
+        """
         return None if self.estimate is None else self.estimate.p_value(self.threshold)
 
     @property
@@ -72,14 +83,20 @@ class Claim:
         value, p_value = self.estimate.value, self.p_holm
         if p_value is None:  # not judged among others
             p_value = self.p
-        if math.isnan(value) or value == self.threshold or (p_value is not None and p_value > 1 - CONFIDENCE):
+        if (
+            math.isnan(value)
+            or value == self.threshold
+            or (p_value is not None and p_value > 1 - CONFIDENCE)
+        ):
             return "undecided"
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON types: numbers of ten digits, and None for an unbounded end of the interval.
+        """Return the claim as JSON types: numbers of ten digits, and None for an unbounded end of
+        the interval.
 
-        If `value` is only a bound of the number, `bound` says which (`ihlab.study.stats.ratio_of_times`).
+        If `value` is only a bound of the number, `bound` says which
+        (`ihlab.study.stats.ratio_of_times`).
         """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         row = {
@@ -114,7 +131,9 @@ class Claim:
 
 
 def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
-    """Return a stored claim as a verdict on the paper's statement: verdict and side are reversed if it is `against`."""
+    """Return a stored claim as a verdict on the paper's statement: verdict and side are reversed if
+    it is `against`.
+    """
     if not claim.get("against"):
         return claim
     verdict = {"holds": "fails", "fails": "holds"}.get(claim["verdict"], claim["verdict"])
@@ -123,7 +142,9 @@ def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
 
 
 def margin(claim: dict[str, Any]) -> float:
-    """Return how far a stored number is beyond its threshold, relative to the threshold; negative if it misses it."""
+    """Return how far a stored number is beyond its threshold, relative to the threshold; negative
+    if it misses it.
+    """
     threshold = claim["threshold"] or 0.0
     distance = (claim["value"] - threshold) / (abs(threshold) or 1.0)
     return float(distance if claim["right_side"] == "above" else -distance)
@@ -134,18 +155,21 @@ FLOOR = 0.05
 
 
 def at_floor(*sides: float, guess: float = 0.0) -> bool:
-    """Return whether neither side of a comparison has learned anything, so that their difference tests nothing.
+    """Return whether neither side of a comparison has learned anything, so that their difference
+    tests nothing.
 
-    The sides are accuracies, or fractions of runs that learned. This is true if all are at most `FLOOR` above `guess`.
+    The sides are accuracies, or fractions of runs that learned. This is true if all are at most
+    `FLOOR` above `guess`.
     """
     return max(sides) <= guess + FLOOR
 
 
 def judged(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims of one experiment, each with an id, with their p-values adjusted by Holm (1979).
+    """Return the claims of one experiment, each with an id, with their p-values adjusted by Holm
+    (1979).
 
-    The `first` versions are adjusted too, together with the unchanged claims: the family as it was first declared.
-    Raises `ConfigError` if two claims have the same id.
+    The `first` versions are adjusted too, together with the unchanged claims: the family as it was
+    first declared. Raises `ConfigError` if two claims have the same id.
     """
     claims = _named(claims)
     as_declared = _adjusted([claim.first or claim for claim in claims])
@@ -162,10 +186,15 @@ def slug(sentence: str) -> str:
 
 
 def _named(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims with an id each: by default the slug of the sentence, with a number if that is taken."""
+    """Return the claims with an id each: by default the slug of the sentence, with a number if that
+    is taken.
+    """
     taken = set[str]()
     for claim in claims:
-        require(claim.id not in taken, f"Two claims have the id '{claim.id}', but each claim needs its own.")
+        require(
+            claim.id not in taken,
+            f"Two claims have the id '{claim.id}', but each claim needs its own.",
+        )
         taken |= {claim.id} - {""}
     named = list(claims)
     for i, claim in enumerate(claims):
@@ -189,7 +218,9 @@ def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _rounded(x: float | None, digits: int) -> float | None:
-    """Round a number to significant digits. What JSON does not have, such as infinity, becomes None."""
+    """Round a number to significant digits. What JSON does not have, such as infinity, becomes
+    None.
+    """
     if x is None or not math.isfinite(x):
         return None
     return float(f"{x:.{digits}g}")

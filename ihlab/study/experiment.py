@@ -26,10 +26,11 @@ Trained = Sequence[tuple[str, "Run"]]
 
 @dataclass(frozen=True)
 class Planned:
-    """One run of an experiment, and the name of its cell. The runs of a cell differ only in their seeds.
+    """One run of an experiment, and the name of its cell. The runs of a cell differ only in their
+    seeds.
 
-    `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`). It then equals the run
-    trained alone up to rounding, not bit for bit.
+    `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`). It
+    then equals the run trained alone up to rounding, not bit for bit.
     """
 
     cell_name: str
@@ -41,14 +42,17 @@ class Planned:
 class Experiment(Protocol):
     """A figure or table: its runs, its claims, its drawing.
 
-    `claims`, `draw` and `summary` read only the table that is stored beside the picture, so they can be rerun from it
-    without training and without torch. An experiment may also have these methods:
+    `claims`, `draw` and `summary` read only the table that is stored beside the picture, so they
+    can be rerun from it without training and without torch. An experiment may also have these
+    methods:
 
-    - `follow(trained, scale)`: plan the runs of a second stage, which depend on the finished runs of the first;
-    - `gather_curves(trained, scale)`: return a second table, of any number of rows per run, which pictures and the
-      summary show; None for none;
+    - `follow(trained, scale)`: plan the runs of a second stage, which depend on the finished runs
+      of the first;
+    - `gather_curves(trained, scale)`: return a second table, of any number of rows per run, which
+      pictures and the summary show; None for none;
     - `draw_more(data, scale)`: return further pictures as a dict, by the suffix of the file name;
-    - `draw_interactive(data, scale)`: return an interactive picture, a `plotly.graph_objects.Figure`.
+    - `draw_interactive(data, scale)`: return an interactive picture, a
+      `plotly.graph_objects.Figure`.
     """
 
     @property
@@ -73,7 +77,9 @@ class Experiment(Protocol):
         ...
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> str | pd.DataFrame:
-        """Return what the table shows at this scale, in one sentence, or as a table if it has many numbers."""
+        """Return what the table shows at this scale, in one sentence, or as a table if it has many
+        numbers.
+        """
         ...
 
 
@@ -82,7 +88,9 @@ METHODS = ("runs", "gather", "claims", "draw", "summary")
 
 
 def smoke(run: RunConfig) -> RunConfig:
-    """Return a run like the given one that takes a second: 12 steps of 8 sequences, 32 in an evaluation."""
+    """Return a run like the given one that takes a second: 12 steps of 8 sequences, 32 in an
+    evaluation.
+    """
     return run.replace(
         steps=12,
         batch_size=8,
@@ -104,5 +112,7 @@ def require_scale(experiment: Experiment, scale: str) -> Scale:
     """Return a scale that the experiment has; raise `ConfigError` for another."""
     scales = scales_of(experiment)
     known = choose("scale", scale, SCALES)
-    require(known in scales, f"{experiment.name} has no {scale} scale, only {' and '.join(scales)}.")
+    require(
+        known in scales, f"{experiment.name} has no {scale} scale, only {' and '.join(scales)}."
+    )
     return cast(Scale, known)

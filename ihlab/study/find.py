@@ -1,4 +1,6 @@
-"""Find studies: by the name of a figure, in a folder of figures, or in any file that the user names."""
+"""Find studies: by the name of a figure, in a folder of figures, or in any file that the user
+names.
+"""
 
 import ast
 from pathlib import Path
@@ -25,8 +27,8 @@ class Declared(NamedTuple):
 def declared(figures: Path) -> dict[str, Declared]:
     """Return the figures of `figures/*/study.py` by name. The files are read and not imported.
 
-    A file declares a figure by a call at its top level with `name="figure1a"`. A file that is a link out of the folder
-    declares none.
+    A file declares a figure by a call at its top level with `name="figure1a"`. A file that is a
+    link out of the folder declares none.
     """
     experiments = {}
     for file in sorted(figures.glob("*/study.py")):
@@ -39,9 +41,13 @@ def declared(figures: Path) -> dict[str, Declared]:
         for statement in tree.body:
             for call in ast.walk(statement) if isinstance(statement, ast.Assign) else ():
                 if isinstance(call, ast.Call):
-                    fields = {word.arg: getattr(word.value, "value", None) for word in call.keywords}
+                    fields = {
+                        word.arg: getattr(word.value, "value", None) for word in call.keywords
+                    }
                     if isinstance(fields.get("name"), str):
-                        experiments[str(fields["name"])] = Declared(file, fields.get("by_default") is True)
+                        experiments[str(fields["name"])] = Declared(
+                            file, fields.get("by_default") is True
+                        )
     return experiments
 
 
@@ -49,21 +55,32 @@ def studies(file: Path) -> dict[str, Experiment]:
     """Import a study file and return its experiments by name. Raises `ConfigError` if it has none."""
     values = vars(import_file(file)).values()
     experiments = {
-        value.name: value for value in values if isinstance(value, Experiment) and not isinstance(value, type)
+        value.name: value
+        for value in values
+        if isinstance(value, Experiment) and not isinstance(value, type)
     }
-    require(bool(experiments), f"{file} has no study: assign one to a name at the top level of the file.")
+    require(
+        bool(experiments),
+        f"{file} has no study: assign one to a name at the top level of the file.",
+    )
     return experiments
 
 
 def home(name: str, file: Path) -> Path:
-    """Return the folder of a figure: in the folder of its study file, or that folder itself if it has the name."""
+    """Return the folder of a figure: in the folder of its study file, or that folder itself if it
+    has the name.
+    """
     folder = file.parent
     return folder if folder.name == name else folder / name
 
 
 def stored(figures: Path) -> dict[str, Path]:
     """Return the folders of all stored figures by name, live and frozen."""
-    paths = [*figures.glob("*/claims.json"), *figures.glob("*/*/claims.json"), *figures.glob("*/*/*/claims.json")]
+    paths = [
+        *figures.glob("*/claims.json"),
+        *figures.glob("*/*/claims.json"),
+        *figures.glob("*/*/*/claims.json"),
+    ]
     folders = [path.parent.parent if path.parent.name in SCALES else path.parent for path in paths]
     return {folder.name: folder for folder in sorted(folders)}
 
@@ -71,13 +88,16 @@ def stored(figures: Path) -> dict[str, Path]:
 def chosen(name: str, figures: Path) -> list[tuple[Experiment, Path]]:
     """Return the experiments of a name or of a study file, each with its figure's folder.
 
-    `name`: a figure of `figures/*/study.py`, a path that ends in .py, or a registered experiment. No other file is
-    imported. Raises `ConfigError` for a name that is none of these.
+    `name`: a figure of `figures/*/study.py`, a path that ends in .py, or a registered experiment.
+    No other file is imported. Raises `ConfigError` for a name that is none of these.
     """
     if name.endswith(".py"):
         file = Path(name)
         inside = file.resolve().is_relative_to(figures.resolve())
-        return [(each, home(own, file) if inside else figures / own) for own, each in studies(file).items()]
+        return [
+            (each, home(own, file) if inside else figures / own)
+            for own, each in studies(file).items()
+        ]
     files = declared(figures)
     if name in files:
         file = files[name].file

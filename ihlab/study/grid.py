@@ -20,8 +20,8 @@ def cells(**axes: Any) -> list[Cell]:
 class Grid:
     """The configs of a study's cells: a base run, changed along axes.
 
-    `axes`: the labels of each axis, and what each changes: fields of the run, of its task or of its model. A model
-    follows its task in d_vocab and n_ctx.
+    `axes`: the labels of each axis, and what each changes: fields of the run, of its task or of its
+    model. A model follows its task in d_vocab and n_ctx.
     """
 
     run: RunConfig

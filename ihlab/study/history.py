@@ -1,7 +1,9 @@
-"""History of published claims: it keeps each claim that a figure no longer makes or that has another verdict now.
+"""History of published claims: it keeps each claim that a figure no longer makes or that has
+another verdict now.
 
-`figures/<name>/history.json` stores each claim as it was last published, with the scale and two more fields:
-`replaced`, the date of its replacement, and `commit`, the commit that replaced it ("" if unknown).
+`figures/<name>/history.json` stores each claim as it was last published, with the scale and two
+more fields: `replaced`, the date of its replacement, and `commit`, the commit that replaced it (""
+if unknown).
 """
 
 import json
@@ -24,9 +26,9 @@ WENT = ("scale", "replaced", "commit")
 def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     """Return the old claims that the new ones do not contain with the same verdict.
 
-    Claims are matched by id, and ask the same question if threshold and side are the same. The `first` version of a
-    claim counts as a separate claim. If a measure was changed since, the old claim is compared with the new `first`. An
-    untested claim is replaced only if its id is gone.
+    Claims are matched by id, and ask the same question if threshold and side are the same. The
+    `first` version of a claim counts as a separate claim. If a measure was changed since, the old
+    claim is compared with the new `first`. An untested claim is replaced only if its id is gone.
     """
     now = {claim["id"]: claim for claim in new}
     gone: list[Row] = []
@@ -45,11 +47,15 @@ def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
 
 
 def _same(one: Row, other: Row | None) -> bool:
-    return other is not None and all(one[name] == other[name] for name in ("threshold", "right_side", "verdict"))
+    return other is not None and all(
+        one[name] == other[name] for name in ("threshold", "right_side", "verdict")
+    )
 
 
 def read_history(path: Path) -> list[Row]:
-    """Return the rows of a history file; an empty list if there is no file. Raises `ConfigError` as `read_claims`."""
+    """Return the rows of a history file; an empty list if there is no file. Raises `ConfigError` as
+    `read_claims`.
+    """
     if not path.exists():
         return []
     return read_claims(path, WENT)
@@ -72,14 +78,21 @@ NEEDED += ("seeds", "declared", "verdict")
 
 
 def read_claims(path: Path, more: Sequence[str] = ()) -> list[Row]:
-    """Return the claims of a file. Raises `ConfigError` for a file that is cut or has other content."""
+    """Return the claims of a file. Raises `ConfigError` for a file that is cut or has other
+    content.
+    """
     try:
         rows = json.loads(as_text(read_bytes(path), path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON ({error}): restore or delete it.") from None
     needed = {*NEEDED, *more}
-    sound = isinstance(rows, list) and all(isinstance(row, dict) and needed <= {*row} for row in rows)
-    require(sound, f"{path} does not hold claims with {', '.join((*NEEDED, *more))}: restore or delete it.")
+    sound = isinstance(rows, list) and all(
+        isinstance(row, dict) and needed <= {*row} for row in rows
+    )
+    require(
+        sound,
+        f"{path} does not hold claims with {', '.join((*NEEDED, *more))}: restore or delete it.",
+    )
     return list(rows)
 
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from ihlab.training.run import Run
 
 EVAL_GROWTH = 0.1
-"""Gap between evaluations as a fraction of the steps done, for experiments with claims about ratios of steps."""
+"""Gap between evaluations as a fraction of the steps done, for experiments with claims about ratios
+of steps.
+"""
 
 
 def evaluations(run: "Run") -> pd.DataFrame:
@@ -28,10 +30,11 @@ def evaluations(run: "Run") -> pd.DataFrame:
 
 
 def learning(run: "Run", column: str = "accuracy_first") -> dict[str, Any]:
-    """Return the step at which a column of a run's metrics reaches 90%, and its value at the end of training.
+    """Return the step at which a column of a run's metrics reaches 90%, and its value at the end of
+    training.
 
-    - horizon: the last step at the full learning rate. Waiting times end there, because the decay of the rate alone
-      raises the accuracy;
+    - horizon: the last step at the full learning rate. Waiting times end there, because the decay
+      of the rate alone raises the accuracy;
     - steps_to_90: the first evaluated step up to `horizon` with 90% accuracy; inf: none;
     - final: the last value of the column;
     - n_params, rows: the number of parameters, and of held-out sequences.
@@ -48,7 +51,8 @@ def learning(run: "Run", column: str = "accuracy_first") -> dict[str, Any]:
 
 
 def crossing(metrics: pd.DataFrame, horizon: int, column: str) -> float:
-    """Return the step, up to `horizon`, of 90% accuracy, interpolated linearly between evaluations; inf: none.
+    """Return the step, up to `horizon`, of 90% accuracy, interpolated linearly between evaluations;
+    inf: none.
 
     Use this when evaluations are about as far apart as the effect.
     """

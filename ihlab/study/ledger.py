@@ -22,7 +22,16 @@ from ihlab.storage.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
 from ihlab.study.experiment import PUBLISHED, Experiment, Scale
 from ihlab.study.history import keep_replaced, read_claims, read_history
-from ihlab.study.markdown import escaped, interval, needed, plain, short, table, value, verdict_counts
+from ihlab.study.markdown import (
+    escaped,
+    interval,
+    needed,
+    plain,
+    short,
+    table,
+    value,
+    verdict_counts,
+)
 from tasks.config import ConfigError, require
 
 if TYPE_CHECKING:  # Styler needs jinja2, which notebooks have
@@ -31,7 +40,9 @@ if TYPE_CHECKING:  # Styler needs jinja2, which notebooks have
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of a figure, `home`, at one scale: `home` itself at the published scale, else `home/<scale>`."""
+    """The folder of a figure, `home`, at one scale: `home` itself at the published scale, else
+    `home/<scale>`.
+    """
 
     home: Path
     scale: Scale = PUBLISHED
@@ -57,16 +68,20 @@ class Folder:
     ) -> None:
         """Write the tables, the claims, the summary, the pictures and, if given, the manifest.
 
-        Claims and verdicts that this replaces are kept in the experiment's history; a warning says if they cannot be
-        read. Smoke scale has no history. The manifest also records the digests of the tables.
-        Raises `ConfigError` if two claims have the same id.
+        Claims and verdicts that this replaces are kept in the experiment's history; a warning says
+        if they cannot be read. Smoke scale has no history. The manifest also records the digests of
+        the tables. Raises `ConfigError` if two claims have the same id.
         """
         with one_at_a_time(self.home):
             remove_partial(self.path, "*")
             self._publish(experiment, data, manifest, curves)
 
     def _publish(
-        self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None, curves: pd.DataFrame | None
+        self,
+        experiment: Experiment,
+        data: pd.DataFrame,
+        manifest: dict[str, Any] | None,
+        curves: pd.DataFrame | None,
     ) -> None:
         tables, pictured = {"data.csv": data}, data
         if curves is not None:
@@ -84,7 +99,9 @@ class Folder:
             try:
                 keep_replaced(self._history, self.claims(), claims, self.scale)
             except ConfigError as error:
-                warnings.warn(f"The history does not get the replaced claims: {error}", stacklevel=3)
+                warnings.warn(
+                    f"The history does not get the replaced claims: {error}", stacklevel=3
+                )
         write_json(self.path / "claims.json", claims)
         write_text(self.path / "summary.md", summary_text(experiment.summary(pictured, self.scale)))
         if manifest is not None:
@@ -95,7 +112,9 @@ class Folder:
             write_picture(picture, self.path / f"{self.experiment}-{ending}.svg")
 
     def write_interactive(self, experiment: Any) -> Path:
-        """Write the interactive picture as `<experiment>.html`, beside the `plotly.min.js` that it needs."""
+        """Write the interactive picture as `<experiment>.html`, beside the `plotly.min.js` that it
+        needs.
+        """
         from ihlab.plots.interactive import write_page
 
         page = self.picture.with_suffix(".html")
@@ -105,18 +124,23 @@ class Folder:
     def data(self) -> pd.DataFrame:
         """Return the stored table of runs.
 
-        Raises `ConfigError` if there is none, if its digest is not that in the manifest, and if it is not a CSV.
+        Raises `ConfigError` if there is none, if its digest is not that in the manifest, and if it
+        is not a CSV.
         """
         return self._table("data.csv")
 
     def curves(self) -> pd.DataFrame | None:
-        """Return the stored table of curves; None if the experiment has none. Raises `ConfigError` as `data`."""
+        """Return the stored table of curves; None if the experiment has none. Raises `ConfigError`
+        as `data`.
+        """
         if not (self.path / "curves.csv").is_file() and self._described("curves.csv") is None:
             return None
         return self._table("curves.csv")
 
     def pictured(self) -> pd.DataFrame:
-        """Return the table that pictures show: the curves with the columns of their runs, or the runs."""
+        """Return the table that pictures show: the curves with the columns of their runs, or the
+        runs.
+        """
         curves = self.curves()
         if curves is None:
             return self.data()
@@ -126,7 +150,10 @@ class Folder:
         path, command = self.path / name, f"ihlab reproduce {self.experiment} --scale {self.scale}"
         if not path.is_file():
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
-        now, then = _table_facts(path.read_bytes().decode("utf-8", "replace")), self._described(name)
+        now, then = (
+            _table_facts(path.read_bytes().decode("utf-8", "replace")),
+            self._described(name),
+        )
         if isinstance(then, dict):  # a manifest of an older version does not describe its tables
             require(
                 then == now,
@@ -136,7 +163,9 @@ class Folder:
         try:
             return pd.read_csv(path)
         except ValueError as error:
-            raise ConfigError(f"{path} is not a CSV ({error}): restore it; '{command}' makes it again.") from None
+            raise ConfigError(
+                f"{path} is not a CSV ({error}): restore it; '{command}' makes it again."
+            ) from None
 
     @property
     def picture(self) -> Path:
@@ -161,11 +190,18 @@ class Folder:
         return {"text/html": f"{image}<{tag}>{html.escape(summary)}</{tag}>", "text/plain": summary}
 
     def verdicts(self) -> pd.DataFrame:
-        """Return the stored claims as a readable table: the sentence, its number and interval, and the verdict."""
+        """Return the stored claims as a readable table: the sentence, its number and interval, and
+        the verdict.
+        """
         columns = ["sentence", "measure", "value", "interval", "needs", "seeds", "verdict"]
         rows = []
         for claim in self.claims():
-            numbers = [claim["measure"], value(claim), interval(claim).strip(), plain(needed(claim))]
+            numbers = [
+                claim["measure"],
+                value(claim),
+                interval(claim).strip(),
+                plain(needed(claim)),
+            ]
             if claim["verdict"] == NOT_TESTED:
                 numbers = [claim.get("why", ""), "", "", ""]
             rows.append([claim["sentence"], *numbers, claim["seeds"] or "", _verdict(claim)])
@@ -176,12 +212,16 @@ class Folder:
         return read_claims(self.path / "claims.json")
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the published claims of this scale that were replaced since (`ihlab.study.history`)."""
+        """Return the published claims of this scale that were replaced since
+        (`ihlab.study.history`).
+        """
         return [row for row in read_history(self._history) if row["scale"] == self.scale]
 
     @property
     def described(self) -> bool:
-        """Whether the manifest describes the table of runs. A manifest of an older version does not."""
+        """Whether the manifest describes the table of runs. A manifest of an older version does
+        not.
+        """
         return self._described("data.csv") is not None
 
     def _described(self, name: str) -> dict[str, Any] | None:
@@ -204,7 +244,8 @@ ENTRIES = {"data.csv": "table", "curves.csv": "curves"}
 
 
 def with_runs(curves: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of curves with the columns of their runs. A column that both tables have is taken from `curves`.
+    """Return the rows of curves with the columns of their runs. A column that both tables have is
+    taken from `curves`.
 
     The columns of `curves` up to `seed` say which run a row belongs to.
     """
@@ -214,7 +255,9 @@ def with_runs(curves: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table_facts(text: str) -> dict[str, Any]:
-    """Return a CSV's number of lines and its digest, ignoring line endings, which version control may change."""
+    """Return a CSV's number of lines and its digest, ignoring line endings, which version control
+    may change.
+    """
     text = text.replace("\r\n", "\n")
     return {"lines": text.count("\n"), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -250,7 +293,10 @@ def verdict_table(*folders: Folder) -> "Styler":
             rows.insert(0, "figure", folder.experiment)
     styled = pd.concat(tables, ignore_index=True).style.hide(axis="index")
     styled = styled.set_table_styles([{"selector": "th, td", "props": "text-align: left"}])
-    return styled.map(lambda cell: f"font-weight: bold; color: {_COLORS[cell.partition(' (')[0]]}", subset=["verdict"])
+    return styled.map(
+        lambda cell: f"font-weight: bold; color: {_COLORS[cell.partition(' (')[0]]}",
+        subset=["verdict"],
+    )
 
 
 _COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
@@ -272,7 +318,9 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
             verdict = Text(row["verdict"], _STYLES[row["verdict"].partition(" (")[0]])
             sentence = Text(row["sentence"], no_wrap=True, overflow="ellipsis")
             number = escape(f"{row['value']} {row['interval']}".strip())
-            printed.add_row(f"{folder.experiment} {folder.scale}", verdict, sentence, number, row["needs"])
+            printed.add_row(
+                f"{folder.experiment} {folder.scale}", verdict, sentence, number, row["needs"]
+            )
     if not console.is_terminal and not console.is_jupyter:
         complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
         console.width = max(console.width, complete)

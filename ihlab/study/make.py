@@ -1,4 +1,6 @@
-"""Turn experiments into finished folders: train their runs, gather the tables, judge the claims, draw the figures."""
+"""Turn experiments into finished folders: train their runs, gather the tables, judge the claims,
+draw the figures.
+"""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -29,11 +31,12 @@ def make(
     vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
     published: Callable[[Experiment, Folder], None] = lambda experiment, folder: None,
 ) -> int:
-    """Train the runs of each experiment in turn, showing progress, and publish it. Return the number of runs.
+    """Train the runs of each experiment in turn, showing progress, and publish it. Return the
+    number of runs.
 
-    A run that several experiments need is trained once. All folders have the same scale. `vary` may change the runs
-    that an experiment plans for its stage 1 or 2. `published` is called with each experiment and its folder
-    once it is written.
+    A run that several experiments need is trained once. All folders have the same scale. `vary` may
+    change the runs that an experiment plans for its stage 1 or 2. `published` is called with each
+    experiment and its folder once it is written.
     """
     console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
     needed = 0
@@ -60,7 +63,9 @@ def _open(planned: list[Planned], root: Path) -> Trained:
     return [(plan.cell_name, Run.create(plan.config, root)) for plan in planned]
 
 
-def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console) -> None:
+def _train(
+    name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console
+) -> None:
     """Train every distinct config that has not finished, showing progress."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for plan in planned}
     configs = [config for config in unique.values() if not has_ended(config, root)]
@@ -71,8 +76,13 @@ def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int
 
 
 def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
-    """Return the manifest of a figure: its number of runs, their devices and time, and the package versions."""
-    done = pd.DataFrame([run.done for _, run in trained if run.done], columns=["seconds", "device", "threads", "data"])
+    """Return the manifest of a figure: its number of runs, their devices and time, and the package
+    versions.
+    """
+    done = pd.DataFrame(
+        [run.done for _, run in trained if run.done],
+        columns=["seconds", "device", "threads", "data"],
+    )
     manifest = {
         "scale": scale,
         "runs": len(trained),

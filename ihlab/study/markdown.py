@@ -1,4 +1,6 @@
-"""Stored claims as text that renders alike on a code host and the documentation site: cells, tables, numbers."""
+"""Stored claims as text that renders alike on a code host and the documentation site: cells,
+tables, numbers.
+"""
 
 import html
 import re
@@ -21,7 +23,8 @@ SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
 def escaped(text: str) -> str:
     r"""Return text as one line of Markdown that renders literally, also in a table cell.
 
-    A code host reads dollar signs as mathematics, with or without a backslash; a span prevents this.
+    A code host reads dollar signs as mathematics, with or without a backslash; a span prevents
+    this.
     """
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
@@ -46,7 +49,9 @@ def lines(parts: Sequence[str]) -> str:
 
 
 def verdict(claim: dict[str, Any]) -> str:
-    """Return the mark and the word of a claim's verdict, with a note if the paper says the contrary."""
+    """Return the mark and the word of a claim's verdict, with a note if the paper says the
+    contrary.
+    """
     text = f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}"
     if claim.get("against"):
         return lines([text, "<sub>the paper says the contrary</sub>"])
@@ -54,7 +59,9 @@ def verdict(claim: dict[str, Any]) -> str:
 
 
 def verdict_counts(claims: Sequence[dict[str, Any]]) -> str:
-    """Count the paper's claims + our own with each verdict, now and, if that differs, as first declared."""
+    """Count the paper's claims + our own with each verdict, now and, if that differs, as first
+    declared.
+    """
     now, first = _counts(claims), _counts([claim.get("first", claim) for claim in claims])
     counts = f"Claims, the paper's + our own: {now}."
     if first != now:
@@ -76,9 +83,11 @@ def _counts(claims: Sequence[dict[str, Any]]) -> str:
 
 
 def value(claim: dict[str, Any], unit: Unit = "") -> str:
-    """Return the measured number as text, with its unit, and with "at least" or the like if it is only a bound.
+    """Return the measured number as text, with its unit, and with "at least" or the like if it is
+    only a bound.
 
-    The number of a claim with a unit is a fraction, or the difference of two: 0.25 is 25% or 25 points.
+    The number of a claim with a unit is a fraction, or the difference of two: 0.25 is 25% or 25
+    points.
     """
     if claim["value"] is None:
         return "nothing"
@@ -113,7 +122,9 @@ def unbroken(date: str) -> str:
 
 
 def short(x: float | None) -> str:
-    """Format with three significant digits, without an exponent below a million. None is an unbounded end."""
+    """Format with three significant digits, without an exponent below a million. None is an
+    unbounded end.
+    """
     if x is None:
         return "unbounded"
     return f"{float(f'{x:.3g}') + 0.0:g}"

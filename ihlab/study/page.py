@@ -1,4 +1,6 @@
-"""The page of one figure as Markdown: what was asked, its pictures, what came out, and how sure it is."""
+"""The page of one figure as Markdown: what was asked, its pictures, what came out, and how sure it
+is.
+"""
 
 import re
 from collections import Counter
@@ -14,7 +16,17 @@ from ihlab.storage.stored import read_json
 from ihlab.study.claim import NOT_TESTED, margin
 from ihlab.study.experiment import SCALES
 from ihlab.study.ledger import Folder
-from ihlab.study.markdown import MARKS, SHORT, escaped, interval, lines, needed, table, value, verdict_counts
+from ihlab.study.markdown import (
+    MARKS,
+    SHORT,
+    escaped,
+    interval,
+    lines,
+    needed,
+    table,
+    value,
+    verdict_counts,
+)
 from tasks.config import require
 
 WRITTEN_BY = "<!-- Written by `ihlab reproduce`: do not edit. -->"
@@ -25,15 +37,30 @@ MOST_WORDS = 420
 """Words of a page's tables. With more, the summary is a link to its file."""
 
 WITHOUT_DETAILS = re.compile(r" \([^()]*\)")
-"""What a page leaves out of a measure: rates and numbers of seeds in brackets, which claims.json has."""
+"""What a page leaves out of a measure: rates and numbers of seeds in brackets, which claims.json
+has.
+"""
 
 
 def page(home: Path, heading: str = "") -> str:
-    """Return the page of a figure's folder as Markdown: each stored scale, and smoke scale only without another."""
-    folders = [Folder(home, scale) for scale in SCALES if (Folder(home, scale).path / "claims.json").exists()]
+    """Return the page of a figure's folder as Markdown: each stored scale, and smoke scale only
+    without another.
+    """
+    folders = [
+        Folder(home, scale)
+        for scale in SCALES
+        if (Folder(home, scale).path / "claims.json").exists()
+    ]
     folders = [folder for folder in folders if folder.scale != "smoke"] or folders
     above = (parent / "README.md" for parent in reversed(home.absolute().parents[:2]))
-    index = next((path for path in above if path.exists() and WRITTEN_BY in path.read_text(encoding="utf-8")), None)
+    index = next(
+        (
+            path
+            for path in above
+            if path.exists() and WRITTEN_BY in path.read_text(encoding="utf-8")
+        ),
+        None,
+    )
     return template(Path(__file__).with_name("page.md.jinja")).render(
         heading=heading or stored_heading(home),
         written_by=WRITTEN_BY,
@@ -46,7 +73,9 @@ def page(home: Path, heading: str = "") -> str:
 
 
 def write_page(home: Path, heading: str = "") -> Path:
-    """Write the page of a figure to its folder and return its path. Raises `ConfigError` as `require_own`."""
+    """Write the page of a figure to its folder and return its path. Raises `ConfigError` as
+    `require_own`.
+    """
     path = home / "README.md"
     require_own(path)
     write_text(path, page(home, heading))
@@ -56,7 +85,10 @@ def write_page(home: Path, heading: str = "") -> Path:
 def require_own(path: Path) -> None:
     """Raise `ConfigError` for a page that exists and was not written by ihlab."""
     ours = not path.exists() or WRITTEN_BY in path.read_text(encoding="utf-8")
-    require(ours, f"{path} was not written by 'ihlab reproduce' and is kept; the page of the figure needs its place.")
+    require(
+        ours,
+        f"{path} was not written by 'ihlab reproduce' and is kept; the page of the figure needs its place.",
+    )
 
 
 def stored_heading(home: Path) -> str:
@@ -67,20 +99,28 @@ def stored_heading(home: Path) -> str:
 
 
 def link_text(home: Path) -> str:
-    """Return the text of links to a stored figure, the part of its heading before a colon: "Figure 1a"."""
+    """Return the text of links to a stored figure, the part of its heading before a colon: "Figure
+    1a".
+    """
     return stored_heading(home).partition(":")[0]
 
 
 def frozen(home: Path) -> dict[str, str] | None:
-    """Return the version and commit that made a frozen figure, and a note if it has one; None for a live figure."""
+    """Return the version and commit that made a frozen figure, and a note if it has one; None for a
+    live figure.
+    """
     path = home / "manifest.json"
     return read_json(path).get("frozen") if path.exists() else None
 
 
 @cache
 def template(path: Path) -> Template:
-    """Return the template of a page of Markdown. Lines of only a tag leave no line, and a misspelt name raises."""
-    pages = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    """Return the template of a page of Markdown. Lines of only a tag leave no line, and a misspelt
+    name raises.
+    """
+    pages = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     pages.filters["two"] = lambda number: f"{number:z.2f}"
     pages.filters["three"] = lambda number: f"{number:.3f}"
     return pages.from_string(path.read_text(encoding="utf-8"))
@@ -111,7 +151,9 @@ def _words(text: str) -> int:
 
 
 def _rows(claims: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return one table row per statement: claims that share the first part of their ids make one statement."""
+    """Return one table row per statement: claims that share the first part of their ids make one
+    statement.
+    """
     statements: dict[str, list[dict[str, Any]]] = {}
     for claim in claims:
         name = claim.get("id", claim["sentence"]).partition(".")[0]
@@ -120,17 +162,28 @@ def _rows(claims: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def _row(claims: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the row of one statement: its sentence, the least favourable number, and how many claims hold."""
-    numbered = [claim for claim in claims if claim["verdict"] != NOT_TESTED and claim["value"] is not None]
+    """Return the row of one statement: its sentence, the least favourable number, and how many
+    claims hold.
+    """
+    numbered = [
+        claim for claim in claims if claim["verdict"] != NOT_TESTED and claim["value"] is not None
+    ]
     claim = min(numbered, key=margin, default=claims[0])
     sentences = [_apart(each) for each in claims]
     several = len({sentence for sentence, _ in sentences}) == 1 and len(claims) > 1
     sentence, condition = _apart(claim) if several else (claim["sentence"], "")
     others = f"least favourable of {len(claims)} tests" if len(claims) > 1 and not several else ""
     measure = WITHOUT_DETAILS.sub("", claim["measure"])
-    number = claim.get("why") or f"**{value(claim)}**{interval(claim) or ', counted'}{_seeds(claim)}"
+    number = (
+        claim.get("why") or f"**{value(claim)}**{interval(claim) or ', counted'}{_seeds(claim)}"
+    )
     return [
-        lines([escaped(sentence), f"<sub>{escaped('; '.join(filter(None, [claim['source'], others])))}</sub>"]),
+        lines(
+            [
+                escaped(sentence),
+                f"<sub>{escaped('; '.join(filter(None, [claim['source'], others])))}</sub>",
+            ]
+        ),
         lines([f"*{escaped(condition)}*" if condition else "", escaped(measure), number]),
         needed(claim),
         _verdicts(claims),
@@ -142,11 +195,17 @@ def _seeds(claim: dict[str, Any]) -> str:
 
 
 def _verdicts(claims: Sequence[dict[str, Any]]) -> str:
-    """Return the verdict of one claim, or how many of several have each verdict; also as first declared, if other."""
+    """Return the verdict of one claim, or how many of several have each verdict; also as first
+    declared, if other.
+    """
     now = _counted(claims)
     first = _counted([claim.get("first", claim) for claim in claims])
     declared = f"<sub>as first declared: {first}</sub>" if first != now else ""
-    contrary = "<sub>the paper says the contrary</sub>" if any(claim.get("against") for claim in claims) else ""
+    contrary = (
+        "<sub>the paper says the contrary</sub>"
+        if any(claim.get("against") for claim in claims)
+        else ""
+    )
     return lines([now, declared, contrary])
 
 
@@ -154,11 +213,15 @@ def _counted(claims: Sequence[dict[str, Any]]) -> str:
     counted = Counter(claim["verdict"] for claim in claims)
     if len(claims) == 1:
         return "".join(f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}" for verdict in counted)
-    return ", ".join(f"{MARKS[name]}&nbsp;{SHORT[name]}&nbsp;{counted[name]}" for name in MARKS if counted[name])
+    return ", ".join(
+        f"{MARKS[name]}&nbsp;{SHORT[name]}&nbsp;{counted[name]}" for name in MARKS if counted[name]
+    )
 
 
 def _apart(claim: dict[str, Any]) -> tuple[str, str]:
-    """Return a sentence without its setting, and the setting, if each condition is in brackets or follows a colon."""
+    """Return a sentence without its setting, and the setting, if each condition is in brackets or
+    follows a colon.
+    """
     sentence, conditions = claim["sentence"], list(claim.get("setting", {}).values())
     for condition in conditions:
         shorter = sentence.replace(f" ({condition})", "").replace(f": {condition}.", ".")

@@ -1,4 +1,6 @@
-"""The learning rate at which a curve needs the fewest steps to 90% accuracy; steps and rates in words."""
+"""The learning rate at which a curve needs the fewest steps to 90% accuracy; steps and rates in
+words.
+"""
 
 from collections.abc import Sequence
 
@@ -6,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 ACCURACY = 0.9
-"""A run has learned once it gets this fraction of its first answers right (one first answer per sequence)."""
+"""A run has learned once it gets this fraction of its first answers right (one first answer per
+sequence).
+"""
 
 
 def fastest_rate(table: pd.DataFrame) -> float:
@@ -14,16 +18,19 @@ def fastest_rate(table: pd.DataFrame) -> float:
 
     `table` has the columns lr, steps_to_90 (inf: never) and horizon.
 
-    A run that never learns counts as twice the horizon, so a rate at which some seed fails loses to a rate at which
-    all learn. In a tie the smallest rate wins.
+    A run that never learns counts as twice the horizon, so a rate at which some seed fails loses to
+    a rate at which all learn. In a tie the smallest rate wins.
     """
     never = np.isinf(table["steps_to_90"])
     mean = table["steps_to_90"].where(~never, 2 * table["horizon"]).groupby(table["lr"]).mean()
-    return float(mean.index[int(mean.to_numpy().argmin())])  # groupby sorts, so in a tie this is the smallest rate
+    return float(
+        mean.index[int(mean.to_numpy().argmin())]
+    )  # groupby sorts, so in a tie this is the smallest rate
 
 
 def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
-    """Return a chosen learning rate as text, with a note if it is the highest or lowest of `tuning`.
+    """Return a chosen learning rate as text, with a note if it is the highest or lowest of
+    `tuning`.
 
     `tuning` has the columns of `fastest_rate`.
     """

@@ -28,27 +28,36 @@ def reproduce(
     console: Console | None = None,
     interactive: bool = False,
 ) -> list[Folder]:
-    """Train the runs of the named experiments, draw their figures, check their claims and print the ledger.
+    """Train the runs of the named experiments, draw their figures, check their claims and print the
+    ledger.
 
-    Experiments run one after another. Each writes its figure and its page before the next starts. A name is one of
-    `ihlab.study.find.chosen`. The default are the figures that their study files mark `by_default`, those with the
-    fewest runs first. `jobs` runs are trained at a time: by default one per core, or one on a GPU
-    (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and interrupted runs are resumed. With `from_data`,
-    pictures and claims are derived from the stored CSV, without training. With `interactive`, each figure is also
-    written as an interactive page. Raises `ConfigError`, before any training, for an unknown name, for a scale that an
-    experiment does not have, for an experiment that has no such page if `interactive`, and if `runs` or a figure's
-    folder is not writable.
+    Experiments run one after another. Each writes its figure and its page before the next starts. A
+    name is one of `ihlab.study.find.chosen`. The default are the figures that their study files
+    mark `by_default`, those with the fewest runs first. `jobs` runs are trained at a time: by
+    default one per core, or one on a GPU (`ihlab.sweep.jobs.default_jobs`). Finished runs are
+    reused and interrupted runs are resumed. With `from_data`, pictures and claims are derived from
+    the stored CSV, without training. With `interactive`, each figure is also written as an
+    interactive page. Raises `ConfigError`, before any training, for an unknown name, for a scale
+    that an experiment does not have, for an experiment that has no such page if `interactive`, and
+    if `runs` or a figure's folder is not writable.
     """
     console = console or Console()
     known_scale = cast(Scale, choose("scale", scale, SCALES))
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
-    pairs = [pair for name in names for pair in chosen(name, figures)] if names else _usual(figures, known_scale)
+    pairs = (
+        [pair for name in names for pair in chosen(name, figures)]
+        if names
+        else _usual(figures, known_scale)
+    )
     experiments = [experiment for experiment, _ in pairs]
     folders = [Folder(home, known_scale) for _, home in pairs]
     for experiment in experiments:
         require_scale(experiment, known_scale)
         drawable = getattr(experiment, "has_interactive", hasattr(experiment, "draw_interactive"))
-        require(drawable or not interactive, f"{experiment.name} has no interactive picture: leave out --interactive.")
+        require(
+            drawable or not interactive,
+            f"{experiment.name} has no interactive picture: leave out --interactive.",
+        )
     for folder in folders:
         require_own(folder.home / "README.md")
         require_writable("figures", folder.path)
@@ -57,8 +66,12 @@ def reproduce(
 
     def published(experiment: Experiment, folder: Folder) -> None:
         page = write_page(folder.home, getattr(experiment, "heading", ""))
-        console.print(f"{folder.experiment}: {plain(verdict_counts(folder.claims()))}", highlight=False)
-        console.print(f"Picture, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{folder.experiment}: {plain(verdict_counts(folder.claims()))}", highlight=False
+        )
+        console.print(
+            f"Picture, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True
+        )
 
     if from_data:
         for experiment, folder in zip(experiments, folders, strict=True):
@@ -68,7 +81,9 @@ def reproduce(
         started = time.perf_counter()
         n_runs = make(experiments, folders, jobs, device, runs, console, published=published)
         took = time.perf_counter() - started
-        console.print(f"{n_runs} runs and {len(experiments)} figures in {took:.0f} s.", highlight=False)
+        console.print(
+            f"{n_runs} runs and {len(experiments)} figures in {took:.0f} s.", highlight=False
+        )
     print_ledger(console, folders)
     for experiment, folder in zip(experiments, folders, strict=True) if interactive else ():
         explored = folder.write_interactive(experiment)
@@ -80,13 +95,17 @@ def _usual(figures: Path, scale: Scale) -> list[tuple[Experiment, Path]]:
     """Return the experiments that are made by default, those with the fewest runs first."""
     files = declared(figures)
     require(bool(files), NO_FIGURES.format(figures))
-    usual = [pair for name, found in files.items() if found.by_default for pair in chosen(name, figures)]
+    usual = [
+        pair for name, found in files.items() if found.by_default for pair in chosen(name, figures)
+    ]
     able = [pair for pair in usual if scale in scales_of(pair[0])]
     return sorted(able, key=lambda pair: (len(pair[0].runs(scale)), pair[0].name))
 
 
 def _publish_again(experiment: Experiment, folder: Folder) -> None:
-    """Publish a figure from its stored tables. Raises `ConfigError` for a table that is not the figure's."""
+    """Publish a figure from its stored tables. Raises `ConfigError` for a table that is not the
+    figure's.
+    """
     data, curves = folder.data(), folder.curves()
     try:
         folder.publish(experiment, data, curves=curves)
@@ -94,4 +113,6 @@ def _publish_again(experiment: Experiment, folder: Folder) -> None:
         if isinstance(error, ConfigError) or folder.described:
             raise
         what = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{folder.path / 'data.csv'} cannot be read as this figure's table ({what}).") from error
+        raise ConfigError(
+            f"{folder.path / 'data.csv'} cannot be read as this figure's table ({what})."
+        ) from error

@@ -1,7 +1,8 @@
 """Intervals over seeds. Every number that decides a claim has an interval, and no seed is dropped.
 
-All intervals are two-sided 95% unless said otherwise. An interval never leaves the range of possible values. Values
-that happen to be all equal have no variance to estimate: `mean` tests them with an exact sign test (`_equal`).
+All intervals are two-sided 95% unless said otherwise. An interval never leaves the range of
+possible values. Values that happen to be all equal have no variance to estimate: `mean` tests them
+with an exact sign test (`_equal`).
 """
 
 import math
@@ -36,11 +37,12 @@ class OutOfRangeError(ConfigError):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval. An unbounded end is +-inf. With few seeds, `confidence` can be below 95%.
+    """A number with its interval. An unbounded end is +-inf. With few seeds, `confidence` can be
+    below 95%.
 
-    `interval_at` returns the interval at a level, unbounded if there are too few seeds for it. It is None for counted
-    numbers.
-    `bound` says which bound of the number the value is (`ratio_of_times`); "": the value is the number itself.
+    `interval_at` returns the interval at a level, unbounded if there are too few seeds for it. It
+    is None for counted numbers. `bound` says which bound of the number the value is
+    (`ratio_of_times`); "": the value is the number itself.
     """
 
     value: float
@@ -53,8 +55,9 @@ class Estimate:
     def p_value(self, threshold: float) -> float | None:
         """Return the p-value of the threshold; None for a number that is counted and not sampled.
 
-        It is 1 minus the highest level at which the interval excludes the threshold: the test that the interval
-        inverts. It is two-sided, except that equal values are tested one-sided (`_equal`).
+        It is 1 minus the highest level at which the interval excludes the threshold: the test that
+        the interval inverts. It is two-sided, except that equal values are tested one-sided
+        (`_equal`).
         """
         if self.interval_at is None:
             return None
@@ -80,7 +83,9 @@ def exact(value: float) -> Estimate:
 
 
 def _sampled(value: float, interval_at: Callable[[float], Range], within: Range = ANY) -> Estimate:
-    """Return the estimate whose interval at each level is `interval_at`, clipped to the range `within`."""
+    """Return the estimate whose interval at each level is `interval_at`, clipped to the range
+    `within`.
+    """
 
     def cut(level: float) -> Range:
         low, high = interval_at(level)
@@ -90,7 +95,9 @@ def _sampled(value: float, interval_at: Callable[[float], Range], within: Range 
 
 
 def _mapped(estimate: Estimate, value: float, ends: Callable[[float, float], Range]) -> Estimate:
-    """Return the estimate of a function of an estimated number. `ends` maps the number's interval to the result's."""
+    """Return the estimate of a function of an estimated number. `ends` maps the number's interval
+    to the result's.
+    """
     interval_at = estimate.interval_at
     assert interval_at is not None
     low, high = ends(estimate.low, estimate.high)
@@ -98,15 +105,18 @@ def _mapped(estimate: Estimate, value: float, ends: Callable[[float, float], Ran
 
 
 def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
-    """Return a number with too few samples for an interval. The interval is the whole range `within`."""
+    """Return a number with too few samples for an interval. The interval is the whole range
+    `within`.
+    """
     return _sampled(value, lambda _: ANY, within)
 
 
 def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     """Return the mean over seeds, with Student's t interval.
 
-    n equal values get an exact sign test, p = 2^-n. Fewer than two values, or values that are not finite, give no
-    interval: it is then all of `within`, by default [-inf, inf]. Raises `ConfigError` for a value outside `within`.
+    n equal values get an exact sign test, p = 2^-n. Fewer than two values, or values that are not
+    finite, give no interval: it is then all of `within`, by default [-inf, inf]. Raises
+    `ConfigError` for a value outside `within`.
     """
     x = _inside(values, within)
     value = float(x.mean()) if x.size else math.nan
@@ -114,37 +124,50 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
         return unknown(value, within)
     if _alike(x):
         return _equal(value, 0.5 ** len(x), within)
-    return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
+    return _sampled(
+        value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within
+    )
 
 
 def _equal(value: float, p_value: float, within: Range) -> Estimate:
-    """Return the estimate of a number without spread: the value itself, with an exact test of any threshold.
+    """Return the estimate of a number without spread: the value itself, with an exact test of any
+    threshold.
 
-    `p_value` is the probability, if the threshold is the true value, that chance puts all samples on this side of it
-    (one-sided). `confidence` is 1 - `p_value`, or 95% if that is less.
+    `p_value` is the probability, if the threshold is the true value, that chance puts all samples
+    on this side of it (one-sided). `confidence` is 1 - `p_value`, or 95% if that is less.
     """
     rounding = ROUNDING * max(1.0, abs(value))
 
     def interval_at(level: float) -> Range:
         return (value - rounding, value + rounding) if 1 - level >= p_value else within
 
-    return replace(_sampled(value, interval_at, within), low=value, high=value, confidence=min(CONFIDENCE, 1 - p_value))
+    return replace(
+        _sampled(value, interval_at, within),
+        low=value,
+        high=value,
+        confidence=min(CONFIDENCE, 1 - p_value),
+    )
 
 
 def mean_correlation(values: Sequence[float]) -> Estimate:
-    """Return the mean correlation over seeds. Its interval is Student's t on Fisher's z, which stays inside (-1, 1).
+    """Return the mean correlation over seeds. Its interval is Student's t on Fisher's z, which
+    stays inside (-1, 1).
 
     Raises `ConfigError` for a value that is no correlation.
     """
     z = mean(np.arctanh(np.clip(_inside(values, (-1.0, 1.0)), -1 + 1e-9, 1 - 1e-9)).tolist())
-    return _mapped(z, float(np.tanh(z.value)), lambda low, high: (float(np.tanh(low)), float(np.tanh(high))))
+    return _mapped(
+        z, float(np.tanh(z.value)), lambda low, high: (float(np.tanh(low)), float(np.tanh(high)))
+    )
 
 
 def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
-    """Return mean(a) - mean(b) with Welch's t interval (unequal variances); `unknown` if a or b is empty.
+    """Return mean(a) - mean(b) with Welch's t interval (unequal variances); `unknown` if a or b is
+    empty.
 
-    If neither side has any spread, the test is that of complete separation by ranks, p = 1 / C(n_a + n_b, n_a).
-    Raises `ConfigError` for a difference outside `within`, and with `DIFFERENCE` for a value outside `SHARE`.
+    If neither side has any spread, the test is that of complete separation by ranks, p = 1 / C(n_a
+    + n_b, n_a). Raises `ConfigError` for a difference outside `within`, and with `DIFFERENCE` for a
+    value outside `SHARE`.
     """
     x, y = _sides(a, b, within)
     if min(len(x), len(y)) == 0:
@@ -155,13 +178,15 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
 
 
 def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
-    """Return mean(a) - mean(b), both [run, problem] on the same problems, with an interval over runs and problems.
+    """Return mean(a) - mean(b), both [run, problem] on the same problems, with an interval over
+    runs and problems.
 
         variance = s^2(runs of a) / n_a + s^2(runs of b) / n_b + s^2(problems) / n_problems
 
-    s^2 is the variance of the runs' means or of the problems' differences. Each includes noise: the interval is a bit
-    wide. A bootstrap over runs and problems (Owen 2007) counts the noise three times. The interval is Student's t with
-    Welch and Satterthwaite's degrees of freedom: with a handful of runs, a bootstrap's tails are too narrow.
+    s^2 is the variance of the runs' means or of the problems' differences. Each includes noise: the
+    interval is a bit wide. A bootstrap over runs and problems (Owen 2007) counts the noise three
+    times. The interval is Student's t with Welch and Satterthwaite's degrees of freedom: with a
+    handful of runs, a bootstrap's tails are too narrow.
     """
     x, y = _inside(a, SHARE), _inside(b, SHARE)
     samples = (x.mean(axis=1), y.mean(axis=1), x.mean(axis=0) - y.mean(axis=0))
@@ -169,16 +194,22 @@ def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
 
 def _inside(values: ArrayLike, within: Range) -> np.ndarray:
-    """Return numbers as an array. Raises `OutOfRangeError` for one outside the range of the statistic."""
+    """Return numbers as an array. Raises `OutOfRangeError` for one outside the range of the
+    statistic.
+    """
     x, (least, most) = np.asarray(values, dtype=float), within
     outside = x[(x < least - ROUNDING) | (x > most + ROUNDING)]
     if outside.size:
-        raise OutOfRangeError(f"A value is {outside[0]:g}, but must be from {least:g} to {most:g} here.")
+        raise OutOfRangeError(
+            f"A value is {outside[0]:g}, but must be from {least:g} to {most:g} here."
+        )
     return x
 
 
 def _sides(a: Sequence[float], b: Sequence[float], within: Range) -> tuple[np.ndarray, np.ndarray]:
-    """Return two samples as arrays. Raises `ConfigError` if they cannot have a difference in the range `within`."""
+    """Return two samples as arrays. Raises `ConfigError` if they cannot have a difference in the
+    range `within`.
+    """
     of_value = SHARE if within == DIFFERENCE else ANY
     x, y = _inside(a, of_value), _inside(b, of_value)
     _inside(np.subtract.outer(x, y), within)
@@ -186,16 +217,26 @@ def _sides(a: Sequence[float], b: Sequence[float], within: Range) -> tuple[np.nd
 
 
 def _welch(value: float, samples: Sequence[np.ndarray], within: Range) -> Estimate:
-    """Return the estimate of a value whose variance is the sum of the variances of the samples' means."""
-    if min(map(len, samples)) < 2 or not all(np.isfinite(x).all() for x in samples) or all(map(_alike, samples)):
+    """Return the estimate of a value whose variance is the sum of the variances of the samples'
+    means.
+    """
+    if (
+        min(map(len, samples)) < 2
+        or not all(np.isfinite(x).all() for x in samples)
+        or all(map(_alike, samples))
+    ):
         return unknown(value, within)
     variances = [float(x.var(ddof=1)) / len(x) for x in samples]
-    freedom = sum(variances) ** 2 / sum(v**2 / (len(x) - 1) for v, x in zip(variances, samples, strict=True))
+    freedom = sum(variances) ** 2 / sum(
+        v**2 / (len(x) - 1) for v, x in zip(variances, samples, strict=True)
+    )
     return _sampled(value, _student(value, math.sqrt(sum(variances)), freedom), within)
 
 
 def _alike(x: np.ndarray) -> bool:
-    """Return whether numbers are equal up to rounding. (The standard deviation of 0.1, 0.1, 0.1 is not exactly 0.)"""
+    """Return whether numbers are equal up to rounding. (The standard deviation of 0.1, 0.1, 0.1 is
+    not exactly 0.)
+    """
     return bool(np.ptp(x) <= ROUNDING * max(1.0, np.abs(x).max()))
 
 
@@ -208,10 +249,12 @@ def _student(value: float, standard_error: float, freedom: int | float) -> Calla
 
 
 def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray) -> Estimate:
-    """Return the estimate whose interval skips as many of the extreme numbers at each end as the level allows.
+    """Return the estimate whose interval skips as many of the extreme numbers at each end as the
+    level allows.
 
-    `tails[k]` is the probability that skipping k numbers at one end excludes the true one. If even the full range has a
-    confidence below 95%, the interval is the full range, with that confidence. For p-values it is then unbounded.
+    `tails[k]` is the probability that skipping k numbers at one end excludes the true one. If even
+    the full range has a confidence below 95%, the interval is the full range, with that confidence.
+    For p-values it is then unbounded.
     """
 
     def skipped(level: float) -> int:
@@ -226,16 +269,23 @@ def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray)
 
 
 def share(hits: int, total: int) -> Estimate:
-    """Return the fraction hits / total of independent trials, with Clopper and Pearson's exact interval (1934)."""
+    """Return the fraction hits / total of independent trials, with Clopper and Pearson's exact
+    interval (1934).
+    """
     _require_hits([hits], [total])
     if total == 0:
         return unknown(within=SHARE)
-    return _sampled(hits / total, lambda level: _clopper_pearson(float(hits), float(total - hits), level), SHARE)
+    return _sampled(
+        hits / total, lambda level: _clopper_pearson(float(hits), float(total - hits), level), SHARE
+    )
 
 
 def _require_hits(hits: Sequence[float], totals: Sequence[int]) -> None:
     for hit, total in zip(hits, totals, strict=True):
-        require(0 <= hit <= total, f"There are {hit} hits, but must be from 0 to {total}, the number of trials.")
+        require(
+            0 <= hit <= total,
+            f"There are {hit} hits, but must be from 0 to {total}, the number of trials.",
+        )
 
 
 def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
@@ -248,8 +298,8 @@ def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
 def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
     """Return the difference of two independent fractions, a - b.
 
-    The interval is the hybrid score interval of Newcombe (1998, method 10). It stays inside [-1, 1], and its width is
-    not 0 even if all or none are hits.
+    The interval is the hybrid score interval of Newcombe (1998, method 10). It stays inside [-1,
+    1], and its width is not 0 even if all or none are hits.
     """
     _require_hits([hits_a, hits_b], [n_a, n_b])
     if min(n_a, n_b) == 0:
@@ -267,9 +317,9 @@ def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     """Return the mean over seeds of accuracies that were all measured on the same `rows` sequences.
 
-    This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the effective number of
-    trials is at most `rows`. If an accuracy is missing, the result is `unknown`. Raises `ConfigError` for a number that
-    is no accuracy.
+    This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the
+    effective number of trials is at most `rows`. If an accuracy is missing, the result is
+    `unknown`. Raises `ConfigError` for a number that is no accuracy.
     """
     if np.isnan(accuracies).any():
         return unknown(within=SHARE)
@@ -277,12 +327,16 @@ def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     return clustered_share(hits.tolist(), [rows] * len(hits), most=float(rows))
 
 
-def clustered_share(hits: Sequence[float], sizes: Sequence[int], most: float = math.inf) -> Estimate:
-    """Return the fraction of hits among trials that come in clusters, with the interval of Korn and Graubard (1998).
+def clustered_share(
+    hits: Sequence[float], sizes: Sequence[int], most: float = math.inf
+) -> Estimate:
+    """Return the fraction of hits among trials that come in clusters, with the interval of Korn and
+    Graubard (1998).
 
-    It is Clopper and Pearson's interval for n* trials in place of n, with n* = n (t(n - 1) / t(k - 1))^2 / deff for k
-    clusters. deff is the variance between clusters divided by the binomial variance. n* is at most n and at most
-    `most`, so clusters that happen to agree do not give an interval of width 0. Without trials the result is `unknown`.
+    It is Clopper and Pearson's interval for n* trials in place of n, with n* = n (t(n - 1) / t(k -
+    1))^2 / deff for k clusters. deff is the variance between clusters divided by the binomial
+    variance. n* is at most n and at most `most`, so clusters that happen to agree do not give an
+    interval of width 0. Without trials the result is `unknown`.
     """
     _require_hits(hits, sizes)
     x, totals = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
@@ -296,7 +350,13 @@ def clustered_share(hits: Sequence[float], sizes: Sequence[int], most: float = m
 
     def interval_at(level: float) -> Range:
         level = max(level, 1e-6)  # near 0 both quantiles are 0
-        few = float(scipy.stats.t.ppf(0.5 + level / 2, n - 1) / scipy.stats.t.ppf(0.5 + level / 2, k - 1)) ** 2
+        few = (
+            float(
+                scipy.stats.t.ppf(0.5 + level / 2, n - 1)
+                / scipy.stats.t.ppf(0.5 + level / 2, k - 1)
+            )
+            ** 2
+        )
         effective = min(n, most, n * few / effect) if effect else min(n, most)
         return _clopper_pearson(value * effective, (1 - value) * effective, level)
 
@@ -304,7 +364,8 @@ def clustered_share(hits: Sequence[float], sizes: Sequence[int], most: float = m
 
 
 def size(signed: Estimate) -> Estimate:
-    """Return the absolute value of a number. Use it to show that a difference is *small*, not merely unproven.
+    """Return the absolute value of a number. Use it to show that a difference is *small*, not
+    merely unproven.
 
     Testing it against a margin is the equivalence test by two one-sided tests (Schuirmann 1987).
     """
@@ -319,21 +380,28 @@ def _sizes(low: float, high: float) -> Range:
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
     """Return the ratio of waiting times, a / b, with inf for "not within `horizon`".
 
-    This is the Hodges-Lehmann estimate: the median of all pairwise ratios a_i / b_j, with the exact interval that
-    inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). An infinite time is only known to be above the horizon, so
-    its ratios have only a bound. The bound enters the median, and each end of the interval takes the worst case. A
-    ratio of two infinite times is left out of the median and can be anything in the interval. With few seeds even the
-    widest interval falls short of 95%; `confidence` is then its level (90% for 3 seeds against 3).
+    This is the Hodges-Lehmann estimate: the median of all pairwise ratios a_i / b_j, with the exact
+    interval that inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). An infinite time is only
+    known to be above the horizon, so its ratios have only a bound. The bound enters the median, and
+    each end of the interval takes the worst case. A ratio of two infinite times is left out of the
+    median and can be anything in the interval. With few seeds even the widest interval falls short
+    of 95%; `confidence` is then its level (90% for 3 seeds against 3).
 
-    `bound` is "at least" if later times in place of the infinite ones could only raise the median, "at most" if they
-    could only lower it, and "about" if they could do both. It is "" if they cannot change it.
+    `bound` is "at least" if later times in place of the infinite ones could only raise the median,
+    "at most" if they could only lower it, and "about" if they could do both. It is "" if they
+    cannot change it.
     """
     if min(len(a), len(b)) == 0:
         return unknown()
     _inside([*a, *b], (0.0, math.inf))
-    require(not np.isnan([*a, *b]).any(), "A time is missing, but must be inf if it is not within the horizon.")
+    require(
+        not np.isnan([*a, *b]).any(),
+        "A time is missing, but must be inf if it is not within the horizon.",
+    )
     at_least, at_most = _bounds_of_ratios(a, b, horizon)
-    known = np.where(np.isinf(np.asarray(b, dtype=float)), at_most, at_least)  # exact, or a bound; inf: both are inf
+    known = np.where(
+        np.isinf(np.asarray(b, dtype=float)), at_most, at_least
+    )  # exact, or a bound; inf: both are inf
     informative = known[np.isfinite(known)]
     value = float(np.median(informative)) if informative.size else math.nan
     low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]
@@ -349,11 +417,17 @@ _BOUNDS: dict[tuple[bool, bool], Bound] = {
     (False, True): "at most",
     (True, True): "about",
 }
-"""The bound of a ratio, by whether later times in place of the infinite ones could raise and lower it."""
+"""The bound of a ratio, by whether later times in place of the infinite ones could raise and lower
+it.
+"""
 
 
-def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and the largest possible value of every ratio a_i / b_j; inf is "not within `horizon`"."""
+def _bounds_of_ratios(
+    a: Sequence[float], b: Sequence[float], horizon: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest possible value of every ratio a_i / b_j; inf is "not
+    within `horizon`".
+    """
     x, y = np.asarray(a, dtype=float)[:, None], np.asarray(b, dtype=float)[None]
     at_least = np.where(np.isinf(y), 0.0, np.minimum(x, horizon) / y)
     return at_least, np.where(np.isinf(x), np.inf, x / np.minimum(y, horizon))
@@ -362,8 +436,9 @@ def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) ->
 def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
     """Return the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
-    The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, for which a mean is
-    misleading. A missing number takes the worst case at each end of the interval. Raises `ConfigError` as `difference`.
+    The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers,
+    for which a mean is misleading. A missing number takes the worst case at each end of the
+    interval. Raises `ConfigError` as `difference`.
     """
     differences = np.subtract.outer(*_sides(a, b, within)).ravel()
     if differences.size == 0:
@@ -377,7 +452,9 @@ def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estima
 
 @lru_cache
 def mann_whitney_tails(n: int, m: int) -> np.ndarray:
-    """Return P(U <= k), k = 0, 1, ..., of the Mann-Whitney statistic of n and m numbers from one distribution."""
+    """Return P(U <= k), k = 0, 1, ..., of the Mann-Whitney statistic of n and m numbers from one
+    distribution.
+    """
     counts = np.zeros(n * m + 1)
     counts[0] = 1.0
     # The number of ways to reach each U: the Gaussian binomial coefficient, factor by factor.
@@ -390,7 +467,9 @@ def mann_whitney_tails(n: int, m: int) -> np.ndarray:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted to bound the family-wise error rate (Holm 1979): at .05 it is at most 5%."""
+    """Return p-values adjusted to bound the family-wise error rate (Holm 1979): at .05 it is at
+    most 5%.
+    """
     order = np.argsort(p_values, kind="stable")
     adjusted, largest = np.empty(len(p_values)), 0.0
     for rank, i in enumerate(order):

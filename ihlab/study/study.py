@@ -1,12 +1,13 @@
-"""A study as data: the cells that it trains, the columns that it measures, its questions about them, and its picture.
+"""A study as data: the cells that it trains, the columns that it measures, its questions about
+them, and its picture.
 
 A study has two tables, from which its claims and pictures can be made again without training:
 
-- data.csv has one row per run: `kind` ("tuning" or "run"), the cell's columns, `lr`, `seed`, `horizon` (the number of
-  steps) and what `measure` returns. Questions read only this table;
-- curves.csv has what `curve` returns of the runs for claims: the cell's columns, `lr`, `seed`, and any number of rows
-  per run. Pictures and the summary read it with the columns of each run (`ihlab.study.ledger.with_runs`). Without
-  `curve` they read data.csv.
+- data.csv has one row per run: `kind` ("tuning" or "run"), the cell's columns, `lr`, `seed`,
+  `horizon` (the number of steps) and what `measure` returns. Questions read only this table;
+- curves.csv has what `curve` returns of the runs for claims: the cell's columns, `lr`, `seed`, and
+  any number of rows per run. Pictures and the summary read it with the columns of each run
+  (`ihlab.study.ledger.with_runs`). Without `curve` they read data.csv.
 """
 
 import re
@@ -20,7 +21,17 @@ from matplotlib.figure import Figure
 
 from ihlab.plots.style import printed
 from ihlab.plots.views import Curves, Dots
-from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cell_name, cells_read, claims_of, of_kind
+from ihlab.study.ask import (
+    RUN,
+    TUNING,
+    Ask,
+    Cell,
+    cell_key,
+    cell_name,
+    cells_read,
+    claims_of,
+    of_kind,
+)
 from ihlab.study.checked import SMOKE_SEEDS, config_arguments, of_cell, require_study
 from ihlab.study.claim import DIGITS, Claim
 from ihlab.study.experiment import Planned, Scale, Trained, smoke
@@ -41,23 +52,29 @@ Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
 
 
 def steps_to_90(run: Run) -> dict[str, float]:
-    """Return `steps_to_90`, the first step with 90% accuracy (inf: never), the last `accuracy` and the `best` one.
+    """Return `steps_to_90`, the first step with 90% accuracy (inf: never), the last `accuracy` and
+    the `best` one.
 
     The accuracy is the one named by `RunConfig.stop_at_metric`.
     """
     metrics, accuracy = run.metrics, run.metrics[run.config.stop_at_metric]
     reached = first_reach(metrics["step"], accuracy, ACCURACY)
-    return {"steps_to_90": reached, "accuracy": float(accuracy.iloc[-1]), "best": float(accuracy.max())}
+    return {
+        "steps_to_90": reached,
+        "accuracy": float(accuracy.iloc[-1]),
+        "best": float(accuracy.max()),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """Tuning of the rate: train each cell at each learning rate on tuning seeds, then at its best on the claims' seeds.
+    """Tuning of the rate: train each cell at each learning rate on tuning seeds, then at its best
+    on the claims' seeds.
 
     Smoke scale tries one rate, the first, on one seed.
 
-    - `by`: how rates are compared. "steps": the fewest steps to 90% accuracy, or the highest accuracy if no run
-      gets there. "loss": the lowest held-out loss;
+    - `by`: how rates are compared. "steps": the fewest steps to 90% accuracy, or the highest
+      accuracy if no run gets there. "loss": the lowest held-out loss;
     - `changes`: fields of the config that differ in tuning runs;
     - `measure`: a function from a tuning run, whose model no claim uses, to its columns;
     - `rate_of`: a function from a cell to the cell whose rate it takes, by default itself.
@@ -81,7 +98,9 @@ class Tuned:
         """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
         if self.by == "loss":
             return min((final_loss(run), run.config.lr) for run in runs)[1]
-        table = pd.DataFrame([{"lr": run.config.lr, "horizon": run.config.steps, **steps_to_90(run)} for run in runs])
+        table = pd.DataFrame(
+            [{"lr": run.config.lr, "horizon": run.config.steps, **steps_to_90(run)} for run in runs]
+        )
         if np.isinf(table["steps_to_90"]).all():
             best = table["best"].round(DIGITS).groupby(table["lr"]).mean()
             return float(best.index[int(best.to_numpy().argmax())])
@@ -92,26 +111,31 @@ class Tuned:
 class Study:
     """An `Experiment` described by fields: what a figure trains, measures, asks and shows.
 
-    Raises `ConfigError` if a question could not be answered or would count a run twice (`ihlab.study.checked`).
+    Raises `ConfigError` if a question could not be answered or would count a run twice
+    (`ihlab.study.checked`).
 
     - `cells`, `smoke_cells`: the trained cells, and those of smoke scale (default: all);
-    - `config`: a function from a cell to the config of its runs, without the tuned rate. Its cell also has the `seed`,
-      for configs that depend on it. Smoke scale changes the config (`ihlab.study.experiment.smoke`);
+    - `config`: a function from a cell to the config of its runs, without the tuned rate. Its cell
+      also has the `seed`, for configs that depend on it. Smoke scale changes the config
+      (`ihlab.study.experiment.smoke`);
     - `seeds`: the claims' seeds; smoke scale has seeds 0 and 1;
     - `tuned`: how rates are tuned; None: the config has the rate;
     - `stacked`: whether runs may be trained as members of an ensemble;
-    - `measure`, `curve`: functions from a run to its columns in data.csv, and to its rows in curves.csv;
-    - `follow_up`: returns the cell and the config of each run that continues a finished one; `follow_up_cells`: those
-      cells;
+    - `measure`, `curve`: functions from a run to its columns in data.csv, and to its rows in
+      curves.csv;
+    - `follow_up`: returns the cell and the config of each run that continues a finished one;
+      `follow_up_cells`: those cells;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
-    - `view`: the picture of all runs except the tuning runs; `title`, `caption`: the two lines above it;
-    - `interactive`: a function from these runs and a title to an interactive picture (`ihlab.plots.interactive`); Dots
-      and Curves need none;
+    - `view`: the picture of all runs except the tuning runs; `title`, `caption`: the two lines
+      above it;
+    - `interactive`: a function from these runs and a title to an interactive picture
+      (`ihlab.plots.interactive`); Dots and Curves need none;
     - `more_views`: further pictures, by the suffix of their files' names;
-    - `summary_columns`: columns of the summary, which has one row per cell with their medians, or a function that makes
-      it;
+    - `summary_columns`: columns of the summary, which has one row per cell with their medians, or a
+      function that makes it;
     - `scales`: the scales at which it can be made, each with the fields that differ there;
-    - `heading`: the heading of its page, a question; the part before a colon is the text of links to it;
+    - `heading`: the heading of its page, a question; the part before a colon is the text of links
+      to it;
     - `by_default`: whether `ihlab reproduce` makes it if no figure is named.
 
     `seeds`, `tuned` and `stacked` are values for all cells, or functions of a cell.
@@ -220,18 +244,24 @@ class Study:
         """Return measured rows, with the columns that describe their run before the measured ones."""
         taken = ", ".join(column for column in known if column in measured)
         require(
-            not taken, lambda: f"Study '{self.name}': {function} returns {taken}, but these columns describe the run."
+            not taken,
+            lambda: (
+                f"Study '{self.name}': {function} returns {taken}, but these columns describe the run."
+            ),
         )
         numbers = measured.select_dtypes("float").map(lambda x: float(f"{x:.{DIGITS}g}"))
         return pd.DataFrame({**known, **measured.assign(**numbers)}, index=measured.index)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Answer the questions: one claim each, with its number and interval. `ihlab.study.claim.judged` corrects them.
+        """Answer the questions: one claim each, with its number and interval.
+        `ihlab.study.claim.judged` corrects them.
 
         Smoke scale leaves out questions about cells that it does not train.
         """
         untrained = scale == "smoke" and bool(self.smoke_cells)
-        return claims_of(self.at_scale(scale).asks, data, self.declared, skip_untrained_cells=untrained)
+        return claims_of(
+            self.at_scale(scale).asks, data, self.declared, skip_untrained_cells=untrained
+        )
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the view of the runs that claims use."""
@@ -249,23 +279,33 @@ class Study:
         title, runs = self._heading(scale), self._runs_of_claims(data)
         if self.interactive is not None:
             return self.interactive(runs, title)
-        run_columns = [column for column in ("kind", *self.cells[0], "lr", "seed") if column in data]
+        run_columns = [
+            column for column in ("kind", *self.cells[0], "lr", "seed") if column in data
+        ]
         rows = data.drop_duplicates(run_columns, keep="last")
-        return interactive.view(self.view, runs, title, {ask.id: cells_read(ask, rows) for ask in self.asks})
+        return interactive.view(
+            self.view, runs, title, {ask.id: cells_read(ask, rows) for ask in self.asks}
+        )
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the pictures of `more_views`."""
-        return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
+        return {
+            suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()
+        }
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the median of every summary column for each cell, the number of seeds, and how many reach 90%."""
+        """Return the median of every summary column for each cell, the number of seeds, and how
+        many reach 90%.
+        """
         runs = self._runs_of_claims(data)
         if callable(self.summary_columns):
             return self.summary_columns(runs)
         return medians(runs, list((*self.cells, *self.follow_up_cells)[-1]), self.summary_columns)
 
     @printed
-    def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
+    def _picture(
+        self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale
+    ) -> Figure:
         figure = view(self._runs_of_claims(data))
         figure.suptitle(f"{self._heading(scale)}\n{self.caption}".rstrip(), fontsize=11)
         return figure
@@ -274,15 +314,24 @@ class Study:
         return f"{self.title} ({scale} scale)"
 
     def _runs_of_claims(self, data: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of runs for claims, with "none" where a cell has no value: pandas would leave out NaN."""
+        """Return the rows of runs for claims, with "none" where a cell has no value: pandas would
+        leave out NaN.
+        """
         runs = of_kind(data)
-        absent = [column for column in self.cells[0] if column in runs and runs[column].isna().any()]
-        return runs.assign(**{column: runs[column].astype(object).fillna("none") for column in absent})
+        absent = [
+            column for column in self.cells[0] if column in runs and runs[column].isna().any()
+        ]
+        return runs.assign(
+            **{column: runs[column].astype(object).fillna("none") for column in absent}
+        )
 
     @property
     def _by_name(self) -> dict[str, Cell]:
         """Every cell by the name of its runs."""
-        return {cell_name(cell): cell for cell in (*self.cells, *self.smoke_cells, *self.follow_up_cells)}
+        return {
+            cell_name(cell): cell
+            for cell in (*self.cells, *self.smoke_cells, *self.follow_up_cells)
+        }
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
         if scale == "smoke" and self.smoke_cells:
@@ -295,10 +344,14 @@ class Study:
         seeds: Sequence[int] = of_cell(self.seeds, cell)
         return seeds
 
-    def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
+    def _plan(
+        self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any
+    ) -> list[Planned]:
         planned, name = [], cell_name(cell)
         for seed in seeds:
-            config = self.config(*config_arguments(self.config, {**cell, "seed": seed})).replace(seed=seed, **changes)
+            config = self.config(*config_arguments(self.config, {**cell, "seed": seed})).replace(
+                seed=seed, **changes
+            )
             if scale == "smoke":
                 config = smoke(config)
             if lr is not None:
@@ -319,7 +372,9 @@ def run_name(text: str) -> str:
 
 
 def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """Return the median over seeds of some columns and the number of seeds, for each combination of columns `by`."""
+    """Return the median over seeds of some columns and the number of seeds, for each combination of
+    columns `by`.
+    """
     rows = []
     for cell, runs in data.groupby(list(by), sort=False):
         last = runs.groupby("seed").last()
@@ -332,7 +387,9 @@ def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd
 
 
 def wide(row: str, across: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Return a summary of the steps to 90%: a row for each value of the column `row`, a column for each of `across`."""
+    """Return a summary of the steps to 90%: a row for each value of the column `row`, a column for
+    each of `across`.
+    """
 
     def summary(data: pd.DataFrame) -> pd.DataFrame:
         table: dict[str, dict[str, Any]] = {}

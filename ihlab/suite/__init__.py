@@ -1,7 +1,8 @@
 """A suite of small trained models whose circuits are known: test your method on them.
 
-`models` lists them, `load` opens one, `truth` says which of its heads, inputs and edges matter, `export` writes a
-Hugging Face folder, `build` trains those that do not come with the package. An example is "induction-vanilla-2".
+`models` lists them, `load` opens one, `truth` says which of its heads, inputs and edges matter,
+`export` writes a Hugging Face folder, `build` trains those that do not come with the package. An
+example is "induction-vanilla-2".
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,8 @@
 """The bench: run a method on the standard set, and score its estimates against three truths.
 
-The truths are the exact effect of a node, the exact effect of the reverse direction, and (heads of small models) the
-Shapley value over all circuits. `ihlab.suite.entries` reads, checks and writes what the bench measures.
+The truths are the exact effect of a node, the exact effect of the reverse direction, and (heads of
+small models) the Shapley value over all circuits. `ihlab.suite.entries` reads, checks and writes
+what the bench measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +35,18 @@ Entry = dict[str, Any]
 Estimate = Float[np.ndarray, " node"]
 
 KINDS = {"head": 1, "input": 3, "position": 4, "edge": 3}
-"""The kinds of nodes, and how many there are per head (for edges, a minimum with two or more heads per layer)."""
+"""The kinds of nodes, and how many there are per head (for edges, a minimum with two or more heads
+per layer).
+"""
 
 FEWEST = 4
-"""Settings with fewer nodes (as `KINDS` counts them) are left out: a few nodes have hardly any ranks."""
+"""Settings with fewer nodes (as `KINDS` counts them) are left out: a few nodes have hardly any
+ranks.
+"""
 
 HARDER_METRICS = ("logit-difference", "probability")
-"""The metrics that score inputs, positions, edges, and all nodes of models of more than two layers."""
+"""The metrics that score inputs, positions, edges, and all nodes of models of more than two layers.
+"""
 
 SMALL = 8
 """All circuits are measured of models with at most so many heads."""
@@ -50,39 +56,48 @@ SCORES = (
 )  # fmt: skip
 """The scores of a setting.
 
-- `rank`, `reverse_rank`, `shapley_rank`: Spearman's correlation of |estimate| with the size of each of the `TRUTHS`;
+- `rank`, `reverse_rank`, `shapley_rank`: Spearman's correlation of |estimate| with the size of each
+  of the `TRUTHS`;
 - `first`: 1 if the node with the largest |effect| has the largest |estimate|, else 0;
 - `recall`: the fraction of the n true nodes among the n largest |estimates|;
 - `sign_errors`: the fraction of true nodes with an estimate of the wrong sign;
 - `largest`: estimate / effect of the node with the largest |effect|;
-- `regret`: the area below the best circuits of every size minus the area below those of the estimates;
-- `worst_ablation`: the lowest faithfulness of the n heads with the largest estimates, over all ablations of the other
-  heads, where n heads are true.
+- `regret`: the area below the best circuits of every size minus the area below those of the
+  estimates;
+- `worst_ablation`: the lowest faithfulness of the n heads with the largest estimates, over all
+  ablations of the other heads, where n heads are true.
 
-`shapley_rank`, `regret` and `worst_ablation` are those of heads, in models of at most `SMALL` heads. Equal estimates
-count by expectation. A setting without a score has NaN.
+`shapley_rank`, `regret` and `worst_ablation` are those of heads, in models of at most `SMALL`
+heads. Equal estimates count by expectation. A setting without a score has NaN.
 """
 
 TRUTHS = ("exact", "exact-reverse", "shapley")
-"""The truths: `effect` and `reverse` of `exact`, and Shapley's value as a part of the swing. Each has an entry."""
+"""The truths: `effect` and `reverse` of `exact`, and Shapley's value as a part of the swing. Each
+has an entry.
+"""
 
 SLOW_METHODS = ("integrated-gradients",)
 """Methods that take more passes than exact patching. They are run only if they are named."""
 
 
 def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the settings of the bench: rows of the standard set with `nodes`, a `key`, and whether they are `ranked`.
+    """Return the settings of the bench: rows of the standard set with `nodes`, a `key`, and whether
+    they are `ranked`.
 
-    Heads are scored on the whole standard set, but in models of more than two layers only by `HARDER_METRICS`. Inputs,
-    positions and edges are scored at the last step by `HARDER_METRICS`; in models of more than two layers only for
-    "key" and the logit difference, and edges in at most three layers. The leaderboard ranks methods on the settings of
-    trained models of at most two layers, at the last step. `quick`: of these, only "key" and the logit difference.
+    Heads are scored on the whole standard set, but in models of more than two layers only by
+    `HARDER_METRICS`. Inputs, positions and edges are scored at the last step by `HARDER_METRICS`;
+    in models of more than two layers only for "key" and the logit difference, and edges in at most
+    three layers. The leaderboard ranks methods on the settings of trained models of at most two
+    layers, at the last step. `quick`: of these, only "key" and the logit difference.
     `members`: only these. Raises `ConfigError` for a member that is not in the set.
     """
     table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")
     known = list(dict.fromkeys(table["member"]))
     for member in members:
-        require(member in known, f"The standard set has no member {member!r}: it has {', '.join(known)}.")
+        require(
+            member in known,
+            f"The standard set has no member {member!r}: it has {', '.join(known)}.",
+        )
     head, deep = table["nodes"] == "head", table["layers"] > 2
     plain = (table["corruption"] == "key") & (table["metric"] == HARDER_METRICS[0])
     harder = table["metric"].isin(HARDER_METRICS)
@@ -96,12 +111,16 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
         chosen &= plain & ranked
     if members:
         chosen &= table["member"].isin(members)
-    key = table[["member", "step", "corruption", "metric", "nodes"]].astype(str).agg("/".join, axis=1)
+    key = (
+        table[["member", "step", "corruption", "metric", "nodes"]].astype(str).agg("/".join, axis=1)
+    )
     return table.assign(key=key, ranked=ranked)[chosen].reset_index(drop=True)
 
 
 def default_methods() -> list[str]:
-    """Return what the bench measures by default: the truths and all methods but slow ones and other libraries'."""
+    """Return what the bench measures by default: the truths and all methods but slow ones and other
+    libraries'.
+    """
     methods = [name for name in METHODS if name not in (*LIBRARIES, *SLOW_METHODS)]
     return list(dict.fromkeys([*TRUTHS, *methods]))
 
@@ -121,10 +140,10 @@ def run_bench(
 ) -> dict[str, Entry]:
     """Return an entry per method, measured in the settings of a table.
 
-    `methods` maps names to entries whose estimates are scored, or to None for one of `METHODS` or `TRUTHS`, which is
-    measured. A setting that a method refuses is left out of its entry, and the reason is a note. A scored entry keeps
-    its passes and notes. `report` gets a line before each problem, `save` all entries after each. Raises
-    `ConfigError` for an unknown method.
+    `methods` maps names to entries whose estimates are scored, or to None for one of `METHODS` or
+    `TRUTHS`, which is measured. A setting that a method refuses is left out of its entry, and the
+    reason is a note. A scored entry keeps its passes and notes. `report` gets a line before each
+    problem, `save` all entries after each. Raises `ConfigError` for an unknown method.
     """
     for name, entry in methods.items():
         if entry is None and name not in TRUTHS:
@@ -154,7 +173,9 @@ def run_bench(
 
 
 def _measure(setting: "Setting", key: str, entry: Entry, stored: Entry | None) -> dict[str, float]:
-    """Write a method's estimates and scores in a setting into its entry; return its cost if it was run."""
+    """Write a method's estimates and scores in a setting into its entry; return its cost if it was
+    run.
+    """
     method: str = entry["method"]
     cost: dict[str, float] = {}
     try:
@@ -177,7 +198,9 @@ def _measure(setting: "Setting", key: str, entry: Entry, stored: Entry | None) -
 
 
 class Truths:
-    """The truths of problems that differ only in their metric. Each is measured when it is first needed."""
+    """The truths of problems that differ only in their metric. Each is measured when it is first
+    needed.
+    """
 
     def __init__(self, problems: Sequence[Problem], nodes: str) -> None:
         self.problems, self.nodes = problems, nodes
@@ -190,11 +213,16 @@ class Truths:
     @cached_property
     def reverse(self) -> list[Tensor]:
         """The exact effects of the reverse direction."""
-        return [-effects for effects in effects_by_metric([each.swapped for each in self.problems], self.nodes)]
+        return [
+            -effects
+            for effects in effects_by_metric([each.swapped for each in self.problems], self.nodes)
+        ]
 
     @cached_property
     def circuits(self) -> list[Faithfulness] | None:
-        """The faithfulness of all circuits of heads; None for other nodes, and for more than `SMALL` heads."""
+        """The faithfulness of all circuits of heads; None for other nodes, and for more than
+        `SMALL` heads.
+        """
         if self.nodes != "head" or len(self.problems[0].nodes("head")) > SMALL:
             return None
         return faithfulness_by_metric(self.problems)
@@ -213,14 +241,18 @@ class Setting:
         return _comparable(over_prompts(self._truths.effects[self._i]))
 
     def truth(self, name: str) -> Estimate:
-        """Return one of the `TRUTHS`. Raises `ConfigError` for the Shapley values of too many heads or other nodes."""
+        """Return one of the `TRUTHS`. Raises `ConfigError` for the Shapley values of too many heads
+        or other nodes.
+        """
         if name == "exact":
             return self.effect
         if name == "exact-reverse":
             return _comparable(over_prompts(self._truths.reverse[self._i]))
         circuits = self._truths.circuits
         if circuits is None:
-            raise ConfigError(f"Shapley values are those of heads, in models of at most {SMALL} heads.")
+            raise ConfigError(
+                f"Shapley values are those of heads, in models of at most {SMALL} heads."
+            )
         values = shapley_values(circuits[self._i](range(circuits[self._i].all + 1)))
         return _comparable(values * self.problem.swing)
 
@@ -233,13 +265,18 @@ class Setting:
     @cached_property
     def _sizes(self) -> dict[str, Estimate]:
         """The sizes of the truths, by the name of their score."""
-        names = ["exact", "exact-reverse"] + (["shapley"] if self._truths.circuits is not None else [])
+        names = ["exact", "exact-reverse"] + (
+            ["shapley"] if self._truths.circuits is not None else []
+        )
         return {name: np.abs(self.truth(name)) for name in names}
 
     def scores(self, estimate: Estimate) -> list[float]:
         """Return the `SCORES` of estimates."""
         common, size, effect = self._scores.of(estimate), np.abs(estimate), self.effect
-        ranks = {name: rank_correlations(size[None], truth[None])[0] for name, truth in self._sizes.items()}
+        ranks = {
+            name: rank_correlations(size[None], truth[None])[0]
+            for name, truth in self._sizes.items()
+        }
         true, largest = self._scores.true.sum(), np.abs(effect).argmax()
         of_largest = estimate[largest] / effect[largest] if effect[largest] else np.nan
         values = {
@@ -257,14 +294,24 @@ class Setting:
 
     def scores_of_control(self, method: str) -> list[float]:
         """Return the `SCORES` of a control: means over its draws. `largest` says nothing there."""
-        rows = pd.DataFrame([self.scores(each) for each in drawn(self.problem, method, self.nodes)], columns=SCORES)
+        rows = pd.DataFrame(
+            [self.scores(each) for each in drawn(self.problem, method, self.nodes)], columns=SCORES
+        )
         return rows.assign(largest=np.nan).mean().tolist()
 
     def stored_estimate(self, key: str, entry: Entry) -> Estimate:
-        """Return the estimates of an entry. Raises `ConfigError` without any, and for another number of nodes."""
+        """Return the estimates of an entry. Raises `ConfigError` without any, and for another
+        number of nodes.
+        """
         require(key in entry["estimates"], f"The entry has no estimates for {key}.")
-        estimate, n = np.array(entry["estimates"][key], dtype=float), len(self.problem.nodes(self.nodes))
-        require(len(estimate) == n, f"The entry has {len(estimate)} numbers for {key}, but must have {n}.")
+        estimate, n = (
+            np.array(entry["estimates"][key], dtype=float),
+            len(self.problem.nodes(self.nodes)),
+        )
+        require(
+            len(estimate) == n,
+            f"The entry has {len(estimate)} numbers for {key}, but must have {n}.",
+        )
         return estimate
 
 

@@ -25,8 +25,9 @@ class Constructed:
 
     - `build`: builds the model;
     - `task`: the task that it solves;
-    - `circuit`: one stage per layer: heads that do the same work, the input (q, k or v) that brings the difference
-      of the prompts, and what the heads do. Each head of a stage reads those of the stage before through this input.
+    - `circuit`: one stage per layer: heads that do the same work, the input (q, k or v) that brings
+      the difference of the prompts, and what the heads do. Each head of a stage reads those of the
+      stage before through this input.
     """
 
     build: Callable[[], Transformer]
@@ -34,12 +35,20 @@ class Constructed:
     circuit: tuple[tuple[tuple[int, ...], str, str], ...]
 
     def table(self) -> pd.DataFrame:
-        """Return the heads of the circuit: `layer`, `head`, `input` (what carries the difference) and `does`."""
-        rows = [(layer, head, name, does) for layer, (heads, name, does) in enumerate(self.circuit) for head in heads]
+        """Return the heads of the circuit: `layer`, `head`, `input` (what carries the difference)
+        and `does`.
+        """
+        rows = [
+            (layer, head, name, does)
+            for layer, (heads, name, does) in enumerate(self.circuit)
+            for head in heads
+        ]
         return pd.DataFrame(rows, columns=["layer", "head", "input", "does"])
 
     def nodes(self, kind: str) -> set[tuple[int | str, ...]]:
-        """Return the heads, inputs or edges of the circuit, each as the tuple of the `COLUMNS` that name it."""
+        """Return the heads, inputs or edges of the circuit, each as the tuple of the `COLUMNS` that
+        name it.
+        """
         heads = [[(layer, head) for head in stage[0]] for layer, stage in enumerate(self.circuit)]
         inputs = [stage[1] for stage in self.circuit]
         if kind == "edge":
@@ -54,23 +63,40 @@ class Constructed:
 
 
 def _two_layers() -> Constructed:
-    model = partial(two_layer_induction_head, torch.eye(64), 32, first_slope=20.0, sigma=0.05, slope=0.01)
+    model = partial(
+        two_layer_induction_head, torch.eye(64), 32, first_slope=20.0, sigma=0.05, slope=0.01
+    )
     previous = ((0,), "v", "attends to the token before and writes it into other directions")
-    induction = ((0,), "k", "attends to the token after the last occurrence of its own and writes it")
+    induction = (
+        (0,),
+        "k",
+        "attends to the token after the last occurrence of its own and writes it",
+    )
     return Constructed(model, INDUCTION, (previous, induction))
 
 
 def _one_shifted_layer() -> Constructed:
-    model = partial(kv_shift_induction_head, torch.eye(64), 32, sigma=0.05, slope=0.01, mask="strict")
+    model = partial(
+        kv_shift_induction_head, torch.eye(64), 32, sigma=0.05, slope=0.01, mask="strict"
+    )
     does = "holds the token before in each key, so it attends to the token after the last occurrence of its own"
     return Constructed(model, INDUCTION, (((0,), "k", does),))
 
 
 def _hops(n_layers: int, attention: str) -> Constructed:
-    """Return a model of `k_hop` and its task, with the most hops that doubling them in every layer can reach."""
+    """Return a model of `k_hop` and its task, with the most hops that doubling them in every layer
+    can reach.
+    """
     hops = by_doubling(n_layers, attention)
-    alphabet = 8 if hops > 2 else 12  # with few letters, hops are short, so that many fit, and more paths differ
-    task = MultiHopTask(vocab_size=hops + alphabet + 3, length=40 if hops > 2 else 32, max_hops=hops, alphabet=alphabet)
+    alphabet = (
+        8 if hops > 2 else 12
+    )  # with few letters, hops are short, so that many fit, and more paths differ
+    task = MultiHopTask(
+        vocab_size=hops + alphabet + 3,
+        length=40 if hops > 2 else 32,
+        max_hops=hops,
+        alphabet=alphabet,
+    )
     first = "attends to the last occurrence of its token and writes the position after it"
     later = "attends to the position that the stage before wrote, and writes the position and the symbol held there"
     if attention != "vanilla":
@@ -91,8 +117,14 @@ def _noisy(size: float, member: Constructed) -> Constructed:
 def _split(copies: int, member: Constructed, n_heads: int) -> Constructed:
     """Split the head of the first stage. Each layer of `member` has `n_heads`."""
     (heads, name, does), *later = member.circuit
-    stage = ((*heads, *range(n_heads, n_heads + copies - 1)), name, f"{does}; one of {copies} equal copies")
-    return replace(member, build=lambda: split_head(member.build(), 0, copies), circuit=(stage, *later))
+    stage = (
+        (*heads, *range(n_heads, n_heads + copies - 1)),
+        name,
+        f"{does}; one of {copies} equal copies",
+    )
+    return replace(
+        member, build=lambda: split_head(member.build(), 0, copies), circuit=(stage, *later)
+    )
 
 
 _INDUCTION, _ONE_HOP, _TWO_HOPS = _two_layers(), _hops(2, "vanilla"), _hops(3, "vanilla")

@@ -1,9 +1,10 @@
 """Entries of the bench: JSON files that are checked when they are read, and can be measured again.
 
-An entry has a `method`, the version `standard_set` and its `digest`, `estimates` (per key of a setting, one number per
-node in the order of `Problem.nodes`), `scores` (per key, in the order of `SCORES`), `passes` (forward and backward,
-mean over settings with heads) and `notes` (per key, why a method refused the setting). Only method, standard_set and
-estimates are needed, so that estimates can come from anywhere. To enter a circuit, give true or false for each node.
+An entry has a `method`, the version `standard_set` and its `digest`, `estimates` (per key of a
+setting, one number per node in the order of `Problem.nodes`), `scores` (per key, in the order of
+`SCORES`), `passes` (forward and backward, mean over settings with heads) and `notes` (per key, why
+a method refused the setting). Only method, standard_set and estimates are needed, so that estimates
+can come from anywhere. To enter a circuit, give true or false for each node.
 """
 
 import json
@@ -28,7 +29,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 """Names of entries: each is the name of a file, and a cell of a table."""
 
 SAME_SCORE, SAME_ESTIMATE = 0.02, 0.01
-"""The largest differences when an entry is measured again; of estimates, as a fraction of the largest one."""
+"""The largest differences when an entry is measured again; of estimates, as a fraction of the
+largest one.
+"""
 
 
 def require_name(method: Any) -> None:
@@ -42,19 +45,24 @@ def require_name(method: Any) -> None:
 
 
 def read_entries(paths: Iterable[str | Path]) -> dict[str, Entry]:
-    """Return the entries of files by the name of their method. Raises `ConfigError` as `read_entry`, and for two of one
-    name."""
+    """Return the entries of files by the name of their method. Raises `ConfigError` as
+    `read_entry`, and for two of one name."""
     entries: dict[str, Entry] = {}
     for path in paths:
         entry = read_entry(path)
         name = entry["method"]
-        require(name not in entries, f"{path}: there is another entry of the method {name!r}: keep one of them.")
+        require(
+            name not in entries,
+            f"{path}: there is another entry of the method {name!r}: keep one of them.",
+        )
         entries[name] = entry
     return entries
 
 
 def read_entry(path: str | Path) -> Entry:
-    """Read an entry. Raises `ConfigError` for a file that is not one, and for settings or numbers that are wrong."""
+    """Read an entry. Raises `ConfigError` for a file that is not one, and for settings or numbers
+    that are wrong.
+    """
     content = read_json(Path(path))
     try:
         return checked(content)
@@ -72,7 +80,9 @@ def checked(content: dict[str, Any]) -> Entry:
         f"standard_set is {shown(version)}, but this ihlab has version {VERSION} of the standard set.",
     )
     require_name(content.get("method"))
-    require("estimates" in content, "estimates is missing: it maps a setting to one number per node.")
+    require(
+        "estimates" in content, "estimates is missing: it maps a setting to one number per node."
+    )
     entry = new_entry(content["method"])
     digest = content.get("digest", entry["digest"])
     require(
@@ -81,20 +91,33 @@ def checked(content: dict[str, Any]) -> Entry:
     )
     entry |= content
     for field in ("estimates", "scores", "notes"):
-        require(isinstance(entry[field], dict), f"{field} is {shown(entry[field])}, but must be an object by setting.")
+        require(
+            isinstance(entry[field], dict),
+            f"{field} is {shown(entry[field])}, but must be an object by setting.",
+        )
     _require_known({**entry["estimates"], **entry["scores"], **entry["notes"]})
     for key, values in entry["estimates"].items():
         _require_numbers(f"the estimates of {key}", values)
-        require(bool(values), f"the estimates of {key} are empty, but must have one number per node.")
+        require(
+            bool(values), f"the estimates of {key} are empty, but must have one number per node."
+        )
     for key, values in entry["scores"].items():
         _require_numbers(f"the scores of {key}", values, missing=True)
         right = len(values) == len(SCORES)
-        require(right, f"{key} has {len(values)} scores, but must have {len(SCORES)}: leave out the scores.")
+        require(
+            right,
+            f"{key} has {len(values)} scores, but must have {len(SCORES)}: leave out the scores.",
+        )
     for key, note in entry["notes"].items():
-        require(isinstance(note, str), f"the note of {key} is {shown(note)}, but must be a sentence.")
+        require(
+            isinstance(note, str), f"the note of {key} is {shown(note)}, but must be a sentence."
+        )
     if entry["passes"] is not None:
         _require_numbers("passes", entry["passes"])
-        require(len(entry["passes"]) == 2, f"passes is {shown(entry['passes'])}, but must be [forward, backward].")
+        require(
+            len(entry["passes"]) == 2,
+            f"passes is {shown(entry['passes'])}, but must be [forward, backward].",
+        )
     return entry
 
 
@@ -116,7 +139,10 @@ def _require_numbers(what: str, values: Any, missing: bool = False) -> None:
     require(isinstance(values, list), f"{what} are {shown(values)}, but must be a list of numbers.")
     for value in values:
         finite = isinstance(value, int | float) and isfinite(value)
-        require(finite or (missing and value is None), f"{what} have {shown(value)}, but must be finite numbers.")
+        require(
+            finite or (missing and value is None),
+            f"{what} have {shown(value)}, but must be finite numbers.",
+        )
 
 
 def entry_text(entry: Entry) -> str:
@@ -125,7 +151,9 @@ def entry_text(entry: Entry) -> str:
     for name, value in entry.items():
         text = json.dumps(value)
         if isinstance(value, dict) and value:
-            lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(numbers)}" for key, numbers in value.items())
+            lines = ",\n".join(
+                f"  {json.dumps(key)}: {json.dumps(numbers)}" for key, numbers in value.items()
+            )
             text = f"{{\n{lines}\n}}"
         parts.append(f"{json.dumps(name)}: {text}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
@@ -136,14 +164,17 @@ def differences(
 ) -> list[str]:
     """Measure an entry again, and return in words what differs: an empty list if all is as stored.
 
-    Scores are computed again from the stored estimates, and must agree to `SAME_SCORE`. If ihlab has the method, it is
-    run again, and its estimates must agree to `SAME_ESTIMATE` of the largest one. Raises `ConfigError` if nothing
-    can be measured again.
+    Scores are computed again from the stored estimates, and must agree to `SAME_SCORE`. If ihlab
+    has the method, it is run again, and its estimates must agree to `SAME_ESTIMATE` of the largest
+    one. Raises `ConfigError` if nothing can be measured again.
     """
     name, table = entry["method"], settings(members=members)
     measurable = name in METHODS or name in TRUTHS
     table = table[table["key"].isin({*entry["estimates"], *entry["scores"]})]
-    require(len(table) > 0, f"the entry {name!r} has no estimates or scores of these members: nothing to measure again")
+    require(
+        len(table) > 0,
+        f"the entry {name!r} has no estimates or scores of these members: nothing to measure again",
+    )
     require(
         bool(entry["estimates"]) or measurable,
         f"estimates is empty, and {name!r} is no method of ihlab: there is nothing to measure again.",
@@ -151,7 +182,11 @@ def differences(
     differ = []
     if entry["estimates"]:
         scored = run_bench({name: entry}, table, report)[name]
-        differ += [f"{key}: {note}" for key, note in scored["notes"].items() if note != entry["notes"].get(key)]
+        differ += [
+            f"{key}: {note}"
+            for key, note in scored["notes"].items()
+            if note != entry["notes"].get(key)
+        ]
         differ += _differ(entry, scored, "scores", table)
     if measurable:
         measured = run_bench({name: None}, table, report)[name]

@@ -1,4 +1,6 @@
-"""A member as a Hugging Face folder: config, safetensors, tokenizer, model card, `truth.json` and its prompts."""
+"""A member as a Hugging Face folder: config, safetensors, tokenizer, model card, `truth.json` and
+its prompts.
+"""
 
 import json
 from contextlib import suppress
@@ -30,19 +32,24 @@ from tasks.config import ConfigError, require, shown
 UNKNOWN = "[UNK]"
 
 METRIC = "logits[answer] - logits[other] of each prompt, at its scored position"
-"""The metric of the effects, in terms of the tensors of `prompts.safetensors`. Effects and the swing are means."""
+"""The metric of the effects, in terms of the tensors of `prompts.safetensors`. Effects and the
+swing are means.
+"""
 
 
-def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> Path:
-    """Write a member to a new folder that transformers opens, with its tokenizer, card and truth; return the folder.
+def export(
+    name: str, folder: str | Path, seed: int = 0, step: int | None = None, root: str | Path = "runs"
+) -> Path:
+    """Write a member to a new folder that transformers opens, with its tokenizer, card and truth;
+    return the folder.
 
-    Models without a shift open with `AutoModelForCausalLM.from_pretrained` anywhere: as a Llama, or a GPT-2 for learned
-    positions. Models without MLPs get MLPs that write nothing. Models with a shift open with `trust_remote_code=True`,
-    or after `import ihlab.hf`.
+    Models without a shift open with `AutoModelForCausalLM.from_pretrained` anywhere: as a Llama, or
+    a GPT-2 for learned positions. Models without MLPs get MLPs that write nothing. Models with a
+    shift open with `trust_remote_code=True`, or after `import ihlab.hf`.
 
-    The folder may hold an export of the same model, also a part of one. Raises `ConfigError` as `load` does, for a
-    folder with other files, and for a model that neither class can hold: a recurrence, hand-set weights, or a shift
-    with learned positions.
+    The folder may hold an export of the same model, also a part of one. Raises `ConfigError` as
+    `load` does, for a folder with other files, and for a model that neither class can hold: a
+    recurrence, hand-set weights, or a shift with learned positions.
     """
     folder = as_folder("folder", folder)
     require_writable("folder", folder)
@@ -59,15 +66,24 @@ def _write(converted: Any, model: Transformer, facts: dict[str, Any], folder: Pa
     _tokenizer(model).save_pretrained(folder)
     write_text(folder / "README.md", str(_card(facts, model)))
     tables = {key: value for key, value in facts.items() if isinstance(value, pd.DataFrame)}
-    rows = {key: json.loads(table.to_json(orient="records", double_precision=15)) for key, table in tables.items()}
+    rows = {
+        key: json.loads(table.to_json(orient="records", double_precision=15))
+        for key, table in tables.items()
+    }
     write_json(folder / "truth.json", facts | rows)  # NaN is null there
     pairs = {"": prompts(model.trained_on, hops=facts["hops"])} | _standard_prompts(model)
-    tensors = {prefix + name: ids.contiguous() for prefix, pair in pairs.items() for name, ids in vars(pair).items()}
+    tensors = {
+        prefix + name: ids.contiguous()
+        for prefix, pair in pairs.items()
+        for name, ids in vars(pair).items()
+    }
     save_file(tensors, folder / "prompts.safetensors", {"metric": METRIC})
 
 
 def _standard_prompts(model: Transformer) -> dict[str, PromptPair]:
-    """Return the prompts of the standard set, except noise, keyed by the prefix of their tensors, such as "key."."""
+    """Return the prompts of the standard set, except noise, keyed by the prefix of their tensors,
+    such as "key.".
+    """
     pairs = {}
     for corruption in (*SWAPS, *REPLACED):
         with suppress(ConfigError):  # not every task has every corruption
@@ -76,28 +92,38 @@ def _standard_prompts(model: Transformer) -> dict[str, PromptPair]:
 
 
 def card(name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> str:
-    """Return the model card of a member as Markdown. It holds only what was measured. Raises as `load` does."""
+    """Return the model card of a member as Markdown. It holds only what was measured. Raises as
+    `load` does.
+    """
     return str(_card(truth(name, seed, step, root), load(name, seed, step, root)))
 
 
 def read_truth(folder: str | Path) -> dict[str, Any]:
-    """Return the tables and numbers of an exported folder's `truth.json`, in the form that `truth` returns.
+    """Return the tables and numbers of an exported folder's `truth.json`, in the form that `truth`
+    returns.
 
     Raises `ConfigError` for a folder without this file, and for a file of another `VERSION`.
     """
     path = as_folder("folder", folder) / "truth.json"
-    require(present(path), f"{folder} is not an exported member of the suite: it has no truth.json.")
+    require(
+        present(path), f"{folder} is not an exported member of the suite: it has no truth.json."
+    )
     facts = read_json(path)
     has = facts.get("version")
     require(
         has == VERSION,
         f"{path} has the version {shown(has)}, but this ihlab reads version {VERSION}: export the member again.",
     )
-    return {key: pd.DataFrame(value) if isinstance(value, list) else value for key, value in facts.items()}
+    return {
+        key: pd.DataFrame(value) if isinstance(value, list) else value
+        for key, value in facts.items()
+    }
 
 
 def _converted(model: Transformer) -> Any:
-    """Return a model as a class of transformers, without dropout. An attention-only model gets MLPs of zero weights."""
+    """Return a model as a class of transformers, without dropout. An attention-only model gets MLPs
+    of zero weights.
+    """
     cfg, gpt2 = model.cfg, model.cfg.positional == "learned"
     mlp = cfg.mlp
     if cfg.mlp == "none" and cfg.norm != "none":
@@ -119,26 +145,35 @@ def _tokenizer(model: Transformer) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     words = TaskTokenizer(model.trained_on).convert_ids_to_tokens(range(model.cfg.d_vocab))
-    # The id of an unknown word is one that the model does not have, so that it raises an error there.
+    # The id of an unknown word is one that the model does not have, so that it raises an error
+    # there.
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate([*words, UNKNOWN])}, UNKNOWN))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     task: Any = model.trained_on
     first = words[task.begins_with[0]] if getattr(task, "bos", False) else None
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token=UNKNOWN, model_max_length=model.cfg.n_ctx, bos_token=first
+        tokenizer_object=tokenizer,
+        unk_token=UNKNOWN,
+        model_max_length=model.cfg.n_ctx,
+        bos_token=first,
     )
 
 
 def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
     cfg = model.cfg
     about = ModelCardData(
-        license="mit", library_name="transformers", tags=["mechanistic-interpretability", "induction-heads"]
+        license="mit",
+        library_name="transformers",
+        tags=["mechanistic-interpretability", "induction-heads"],
     )
     heads = facts["heads"].sort_values("effect", key=abs, ascending=False)
     edges = facts["edges"].query("true") if "edges" in facts else pd.DataFrame()
     page = template(Path(__file__).with_name("card.md.jinja")).render(
         about=about.to_yaml(),
-        **{name: facts.get(name) for name in ("member", "seed", "step", "ihlab", "trained", "onset", "swing")},
+        **{
+            name: facts.get(name)
+            for name in ("member", "seed", "step", "ihlab", "trained", "onset", "swing")
+        },
         accuracy=facts["accuracy"],
         control=facts["control"],
         **_training(facts["member"], facts["seed"]),
@@ -149,7 +184,9 @@ def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
         largest_other=heads.query("not true")["effect"].abs().max(),
         heads=heads.to_dict("records"),
         edges=edges.to_dict("records"),
-        exportable=not (cfg.recurrent or cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned")),
+        exportable=not (
+            cfg.recurrent or cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned")
+        ),
         gpt2=cfg.positional == "learned",
         metric=METRIC,
     )
@@ -157,7 +194,9 @@ def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
 
 
 def _training(name: str, seed: int) -> dict[str, Any]:
-    """Return what the card says of a member's run, and of the run that it goes on from; nothing of hand-set weights."""
+    """Return what the card says of a member's run, and of the run that it goes on from; nothing of
+    hand-set weights.
+    """
     if name in HAND_SET:
         return {"run": ""}
     config = member_config(name, seed)
@@ -176,5 +215,7 @@ def _true_heads(facts: dict[str, Any]) -> list[str]:
     named = []
     for row in facts["heads"].query("true").itertuples():
         of_head = inputs[(inputs["layer"] == row.layer) & (inputs["head"] == row.head)]["input"]
-        named.append(f"{row.layer}.{row.head}" + (f" ({', '.join(of_head)})" if len(of_head) else ""))
+        named.append(
+            f"{row.layer}.{row.head}" + (f" ({', '.join(of_head)})" if len(of_head) else "")
+        )
     return named

@@ -1,5 +1,5 @@
-"""The leaderboard: every method on the same settings, held against three truths. Entries without all of them are not
-ranked."""
+"""The leaderboard: every method on the same settings, held against three truths. Entries without
+all of them are not ranked."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +19,8 @@ RANKS = ("rank", "reverse_rank", "shapley_rank")
 
 
 DEEP = ("hops-vanilla-3-layers", "hops-vanilla-4-layers")
-"""Models of three and four layers, whose heads have a column of their own beside the ranked ones."""
+"""Models of three and four layers, whose heads have a column of their own beside the ranked ones.
+"""
 
 
 def scores_table(entries: Iterable[Entry]) -> pd.DataFrame:
@@ -27,17 +28,23 @@ def scores_table(entries: Iterable[Entry]) -> pd.DataFrame:
     rows = []
     for entry in entries:
         for key, values in entry["scores"].items():
-            rows.append({"method": entry["method"], "key": key, **dict(zip(SCORES, values, strict=True))})
-    table = pd.DataFrame(rows, columns=["method", "key", *SCORES]).astype(dict.fromkeys(SCORES, float))
+            rows.append(
+                {"method": entry["method"], "key": key, **dict(zip(SCORES, values, strict=True))}
+            )
+    table = pd.DataFrame(rows, columns=["method", "key", *SCORES]).astype(
+        dict.fromkeys(SCORES, float)
+    )
     return table.merge(settings(), on="key", validate="many_to_one")
 
 
 def summary(entries: Iterable[Entry], table: pd.DataFrame) -> pd.DataFrame:
     """Return one row per kind of nodes and method, from the scores in the settings of a table.
 
-    - `settings`, `refused`: how many have scores, and how many the method refused; `whole`: whether it has all scores;
-    - `SCORES`: means over members of their means over settings; `low` and `high` of `rank`: its 95% interval (Student's
-      t over members); `worst`, `worst_setting`: the lowest rank; `worst_regret`: the largest one;
+    - `settings`, `refused`: how many have scores, and how many the method refused; `whole`: whether
+      it has all scores;
+    - `SCORES`: means over members of their means over settings; `low` and `high` of `rank`: its 95%
+      interval (Student's t over members); `worst`, `worst_setting`: the lowest rank;
+      `worst_regret`: the largest one;
     - `lowest`: the lowest of the mean `RANKS`. The rows with all scores come first, ordered by it.
 
     A method without a setting of a kind of nodes, refused or not, has no row of this kind.
@@ -50,12 +57,21 @@ def summary(entries: Iterable[Entry], table: pd.DataFrame) -> pd.DataFrame:
             refused = len(set(wanted["key"]) & (entry["notes"].keys() - entry["scores"].keys()))
             group = scores[(scores["method"] == entry["method"]) & (scores["nodes"] == nodes)]
             if len(group) or refused:
-                row = {"nodes": nodes, "method": entry["method"], "settings": len(group), "refused": refused}
+                row = {
+                    "nodes": nodes,
+                    "method": entry["method"],
+                    "settings": len(group),
+                    "refused": refused,
+                }
                 rows.append(row | {"whole": len(group) == len(wanted)} | _means(group))
     columns = ["nodes", "method", "settings", "refused", "whole", *SCORES, "low", "high"]
     means = pd.DataFrame(rows, columns=[*columns, "worst", "worst_setting", "worst_regret"])
-    means = means.assign(lowest=means[list(RANKS)].min(axis=1), kind=means["nodes"].map(list(KINDS).index))
-    order = means.sort_values(["kind", "whole", "lowest"], ascending=[True, False, False], kind="stable")
+    means = means.assign(
+        lowest=means[list(RANKS)].min(axis=1), kind=means["nodes"].map(list(KINDS).index)
+    )
+    order = means.sort_values(
+        ["kind", "whole", "lowest"], ascending=[True, False, False], kind="stable"
+    )
     return order.drop(columns="kind").reset_index(drop=True)
 
 
@@ -68,14 +84,18 @@ def _means(group: pd.DataFrame) -> dict[str, Any]:
         row |= {"low": interval.low, "high": interval.high}
     if group["rank"].notna().any():
         worst: Any = group["rank"].idxmin()
-        row |= {"worst": group.loc[worst, "rank"], "worst_setting": group.loc[worst, "key"].rpartition("/")[0]}
+        row |= {
+            "worst": group.loc[worst, "rank"],
+            "worst_setting": group.loc[worst, "key"].rpartition("/")[0],
+        }
     return row | {"worst_regret": group["regret"].max()}
 
 
 def truths_by_corruption(entries: Iterable[Entry]) -> pd.DataFrame:
     """Return how the truths agree about heads on the ranked settings, one row per corruption.
 
-    Columns: the rank correlation of two pairs of `TRUTHS`, and the regret of two; means over members first.
+    Columns: the rank correlation of two pairs of `TRUTHS`, and the regret of two; means over
+    members first.
     """
     table = scores_table(entries)
     table = table[table["ranked"] & (table["nodes"] == "head")]

@@ -44,7 +44,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "attention-only-2": {"n_layers": 2, "mlp": "none"},
     "attention-only-2-dropout": {"n_layers": 2, "mlp": "none", "dropout": 0.1},
     "vanilla-2-dropout": {"n_layers": 2, "dropout": 0.1},
-    "vanilla-2-8-heads": {"n_layers": 2, "dropout": 0.1, "n_heads": 8, "n_key_value_heads": 4, "d_head": 8},
+    "vanilla-2-8-heads": {
+        "n_layers": 2,
+        "dropout": 0.1,
+        "n_heads": 8,
+        "n_key_value_heads": 4,
+        "d_head": 8,
+    },
     "attention-only-2-learned": {"n_layers": 2, **GPT2, "mlp": "none"},
     "kv-shift-1": {"n_layers": 1, "attention": "kv_shift"},
     "kv-shift-2": {"n_layers": 2, "attention": "kv_shift"},
@@ -61,12 +67,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "delta-conv-2": {"n_layers": 2, "attention": "gated_delta", "canon": "B"},
     "delta-hybrid-2": {"n_layers": 2, "attention": "delta_hybrid"},
 }
-"""The config fields of every model. Models with learned positions have GPT-2's block, the others Llama's. With dropout,
-heads become redundant. "linear" and "delta" are gated recurrences, "conv" is their short convolution."""
+"""The config fields of every model. Models with learned positions have GPT-2's block, the others
+Llama's. With dropout, heads become redundant. "linear" and "delta" are gated recurrences, "conv" is
+their short convolution."""
 
 
 def _wide(task: Task, **fields: Any) -> RunConfig:
-    model = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
+    model = ModelConfig(
+        n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length
+    )
     return RunConfig(task=task, model=model, batch_size=32, lr=8e-3, eval_every=5, **fields)
 
 
@@ -75,9 +84,17 @@ def _wider(run: RunConfig, **fields: Any) -> RunConfig:
 
 
 def _recurrent(task: Task, steps: int) -> RunConfig:
-    """Return the run of a recurrent model, without position embeddings, whose state has room for all tokens."""
+    """Return the run of a recurrent model, without position embeddings, whose state has room for
+    all tokens.
+    """
     model = ModelConfig(
-        n_layers=2, d_model=64, n_heads=2, d_head=64, d_vocab=task.vocab_size, n_ctx=task.length, positional="none"
+        n_layers=2,
+        d_model=64,
+        n_heads=2,
+        d_head=64,
+        d_vocab=task.vocab_size,
+        n_ctx=task.length,
+        positional="none",
     )
     return RunConfig(
         task=task, model=model, batch_size=32, lr=4e-3, steps=steps, schedule="trapezoid", checkpoints=16,
@@ -87,7 +104,9 @@ def _recurrent(task: Task, steps: int) -> RunConfig:
 
 def _small(setting: str, **fields: Any) -> RunConfig:
     run = setting_config(setting, n_layers=1)
-    return run.replace(schedule="trapezoid", eval_growth=0.05, checkpoints=16, stop_at_accuracy=None, **fields)
+    return run.replace(
+        schedule="trapezoid", eval_growth=0.05, checkpoints=16, stop_at_accuracy=None, **fields
+    )
 
 
 _TWO_HOPS = _small(HOPS, steps=2000, lr=1e-2)
@@ -103,7 +122,8 @@ _PROVED = RunConfig(
     model=ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=16, n_ctx=16, mlp="none", positional="none"),
     steps=500, batch_size=32, lr=1e-2, warmup=20, schedule="trapezoid", checkpoints=16, eval_growth=0.05,
 )  # fmt: skip
-# Trained on the worst sequences of their certificates, up to twice the task's length (`train_until_proved`).
+# Trained on the worst sequences of their certificates, up to twice the task's length
+# (`train_until_proved`).
 _TAUGHT = taught(
     _PROVED.replace(
         model=_PROVED.model.replace(n_ctx=32), steps=1200, batch_size=96, weight_decay=0.0, schedule="linear",
@@ -133,8 +153,16 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
     ("2-hop", _TWO_HOPS, "vanilla-2 kv-shift-1 kv-shift-2"),
     ("2-hop", _wider(_TWO_HOPS, steps=1500), "vanilla-3 vanilla-3-learned"),
     ("3-gram", _small(NGRAM, steps=1200, lr=2.5e-2), "vanilla-1 kv-shift-1 v-shift-1"),
-    ("recall", _RECALL, "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 kv-shift-1 k-shift-1"),
-    ("recall", _wider(_RECALL, lr=8e-3), "vanilla-2-dropout attention-only-2-dropout vanilla-2-8-heads"),
+    (
+        "recall",
+        _RECALL,
+        "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 kv-shift-1 k-shift-1",
+    ),
+    (
+        "recall",
+        _wider(_RECALL, lr=8e-3),
+        "vanilla-2-dropout attention-only-2-dropout vanilla-2-8-heads",
+    ),
     ("recall", _recurrent(_RECALL.task, steps=800), "linear-2 linear-conv-2"),
     ("recall", _recurrent(_RECALL.task, steps=1500), "delta-conv-2"),
     ("triggers", _wide(TriggerTask(), steps=1200), "vanilla-2 kv-shift-1 kv-shift-2 k-shift-1"),
@@ -145,10 +173,14 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         "vanilla-2 kv-shift-1",
     ),
 )
-"""Each recipe: a task, the config that its members share, and their models. Some tasks have several recipes."""
+"""Each recipe: a task, the config that its members share, and their models. Some tasks have several
+recipes.
+"""
 
 MEMBERS = {
-    f"{task}-{model}": shared.replace(name=f"{task}-{model}", model=shared.model.replace(**MODELS[model]))
+    f"{task}-{model}": shared.replace(
+        name=f"{task}-{model}", model=shared.model.replace(**MODELS[model])
+    )
     for task, shared, models_of in RECIPES
     for model in models_of.split()
 }
@@ -168,13 +200,19 @@ NEGATIVE = {
     "period-2-kv-shift-1",
     "depo-k-shift-3",
 }
-"""Members whose task not every seed learned, and the members of period 2, which learned a shortcut."""
+"""Members whose task not every seed learned, and the members of period 2, which learned a shortcut.
+"""
 
 FORKED = {
-    "induction-vanilla-2-lost-head": ("induction-vanilla-2", 542, Clamp(what="pattern", layer=0, head=1, value="zero"))
+    "induction-vanilla-2-lost-head": (
+        "induction-vanilla-2",
+        542,
+        Clamp(what="pattern", layer=0, head=1, value="zero"),
+    )
 }
-"""Members trained further from a checkpoint of another member, without one head. An entry is that member, the step, and
-the clamp that turns the head off. They have one seed. The head's output weights are zero; other heads took over."""
+"""Members trained further from a checkpoint of another member, without one head. An entry is that
+member, the step, and the clamp that turns the head off. They have one seed. The head's output
+weights are zero; other heads took over."""
 
 DEEP = {
     "hops-vanilla-3-layers": 2,
@@ -182,58 +220,91 @@ DEEP = {
     "hops-vanilla-4-layers": 7,
     "hops-kv-shift-4-layers": 7,
 }
-"""Members with a single seed that come with the package, and the largest number of hops that each has learned."""
+"""Members with a single seed that come with the package, and the largest number of hops that each
+has learned.
+"""
 
 MOST_ASKED = 5
-"""The most hops that prompts of `DEEP` ask for: with six, no sequence of their tasks has another token to exchange."""
+"""The most hops that prompts of `DEEP` ask for: with six, no sequence of their tasks has another
+token to exchange.
+"""
 
 CONTROL = INDUCTION
-"""The task on which the members of period 2 are tested: induction with random repeats. A shortcut fails there."""
+"""The task on which the members of period 2 are tested: induction with random repeats. A shortcut
+fails there.
+"""
 
 
 def config(name: str, seed: int = 0) -> RunConfig:
-    """Return the config of a member. Raises `ConfigError` for a name or a seed that the suite does not have."""
+    """Return the config of a member. Raises `ConfigError` for a name or a seed that the suite does
+    not have.
+    """
     require(isinstance(name, str), f"The member of the suite is {shown(name)}, but must be a name.")
     choose("member of the suite", name, [*MEMBERS, *FORKED, *DEEP, *HAND_SET])
     require(name not in HAND_SET, f"{name} was not trained: its weights are set by hand.")
-    require(seed in SEEDS, f"seed is {seed}, but the suite has the seeds {SEEDS.start} to {SEEDS.stop - 1}.")
+    require(
+        seed in SEEDS,
+        f"seed is {seed}, but the suite has the seeds {SEEDS.start} to {SEEDS.stop - 1}.",
+    )
     if name in DEEP:
-        require(seed == 0, f"seed is {seed}, but {name} comes with the package: the suite has only its seed 0.")
+        require(
+            seed == 0,
+            f"seed is {seed}, but {name} comes with the package: the suite has only its seed 0.",
+        )
         return Run.open(kept.path(name)).config
     if name in FORKED:
-        require(seed == 0, f"seed is {seed}, but {name} has only seed 0: in other seeds other heads do its work.")
+        require(
+            seed == 0,
+            f"seed is {seed}, but {name} has only seed 0: in other seeds other heads do its work.",
+        )
         source, step, clamp = FORKED[name]
-        return fork_config(Run.open(kept.path(source)), step, name=f"{name}-seed0", clamps=[clamp], new_moments=True)
+        return fork_config(
+            Run.open(kept.path(source)),
+            step,
+            name=f"{name}-seed0",
+            clamps=[clamp],
+            new_moments=True,
+        )
     return MEMBERS[name].replace(name=f"{name}-seed{seed}", seed=seed)
 
 
 def run(name: str, seed: int = 0, root: str | Path = "runs") -> Run:
-    """Return the run of a member, with its metrics and checkpoints. Raises `ConfigError` for one that is not built.
+    """Return the run of a member, with its metrics and checkpoints. Raises `ConfigError` for one
+    that is not built.
 
-    Continue a member of the package by `ihlab.fork(run, step, new_moments=True)`: it is stored without optimiser state.
+    Continue a member of the package by `ihlab.fork(run, step, new_moments=True)`: it is stored
+    without optimiser state.
     """
     wanted, root = config(name, seed), as_folder("root", root)
     if _shipped(name, seed):
         return Run.open(kept.path(name))
     ended = has_ended(wanted, root)
-    require(ended, f"{name} with seed {seed} is not in {root}: 'ihlab suite build {name}' trains it.")
+    require(
+        ended, f"{name} with seed {seed} is not in {root}: 'ihlab suite build {name}' trains it."
+    )
     return Run.open(wanted.folder(root))
 
 
 def accuracy_of(name: str) -> str:
-    """Return the column of a member's metrics with the accuracy that says whether it has learned its task."""
+    """Return the column of a member's metrics with the accuracy that says whether it has learned
+    its task.
+    """
     if name in DEEP:
         return f"accuracy_hops_{DEEP[name]}"
-    return {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2", "depo": "accuracy_hops_3"}.get(
-        task_of(name), "accuracy"
-    )
+    return {
+        "2-hop": "accuracy_hops_2",
+        "triggers": "accuracy_source_2",
+        "depo": "accuracy_hops_3",
+    }.get(task_of(name), "accuracy")
 
 
 def onset_of(member: Run, column: str) -> float:
-    """Return the first step at which an accuracy of a member's run is halfway from the best guess to 1.
+    """Return the first step at which an accuracy of a member's run is halfway from the best guess
+    to 1.
 
-    NaN if the accuracy ends below `LEARNED`: then it may have risen by guessing alone. The best guess is
-    `ihlab.measure.guess.guess_of` on held-out sequences, over the answers that the accuracy counts.
+    NaN if the accuracy ends below `LEARNED`: then it may have risen by guessing alone. The best
+    guess is `ihlab.measure.guess.guess_of` on held-out sequences, over the answers that the
+    accuracy counts.
     """
     steps, accuracy = member.metrics["step"], member.metrics[column]
     if accuracy.iloc[-1] < LEARNED:
@@ -245,7 +316,9 @@ def onset_of(member: Run, column: str) -> float:
 
 
 def task_of(name: str) -> str:
-    """Return the task of a member, as in its name: "hand-set" for those whose weights are set by hand."""
+    """Return the task of a member, as in its name: "hand-set" for those whose weights are set by
+    hand.
+    """
     tasks = dict.fromkeys(task for task, *_ in RECIPES)
     return next(task for task in (*tasks, "hops", "hand-set") if name.startswith(f"{task}-"))
 
@@ -265,22 +338,29 @@ def _shipped(name: str, seed: int) -> bool:
 
 
 @own_settings()
-def load(name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> Transformer:
+def load(
+    name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs"
+) -> Transformer:
     """Return the model of a member, at a checkpoint (default: the last).
 
-    Raises `ConfigError` for an unknown name (with the nearest one), seed or step, and for a member that is not built.
+    Raises `ConfigError` for an unknown name (with the nearest one), seed or step, and for a member
+    that is not built.
     """
     if not isinstance(name, str) or name not in HAND_SET:
         model = run(name, seed, root).model(step)
         return _without_head(model, FORKED[name][2]) if name in FORKED else model
-    require(seed == 0 and step in (None, 0), f"{name} is set by hand: it has only seed 0 and step 0.")
+    require(
+        seed == 0 and step in (None, 0), f"{name} is set by hand: it has only seed 0 and step 0."
+    )
     model = HAND_SET[name].build()
     model.trained_on = HAND_SET[name].task
     return model
 
 
 def _without_head(clamped: Transformer, clamp: Clamp) -> Transformer:
-    """Return the model with a clamped head's output weights set to 0: the same function, without a hook."""
+    """Return the model with a clamped head's output weights set to 0: the same function, without a
+    hook.
+    """
     model = Transformer(clamped.cfg)
     model.load_state_dict(clamped.state_dict())
     with torch.no_grad():
@@ -290,14 +370,17 @@ def _without_head(clamped: Transformer, clamp: Clamp) -> Transformer:
 
 
 def build(
-    names: Sequence[str] = (), root: str | Path = "runs", jobs: int | None = None, device: str = "auto"
+    names: Sequence[str] = (),
+    root: str | Path = "runs",
+    jobs: int | None = None,
+    device: str = "auto",
 ) -> list[Run]:
     """Train the members of these names (default: all) that are not there, and return their runs.
 
-    The seeds of a member without dropout are trained stacked. Finished members are left alone, interrupted ones are
-    resumed. On a CPU a member's weights are the same every time, with the same versions of torch and one thread per job
-    (the default).
-    Raises `ConfigError` for an unknown name.
+    The seeds of a member without dropout are trained stacked. Finished members are left alone,
+    interrupted ones are resumed. On a CPU a member's weights are the same every time, with the same
+    versions of torch and one thread per job (the default). Raises `ConfigError` for an unknown
+    name.
     """
     many = isinstance(names, Sequence) and not isinstance(names, str)
     require(many, f"names is {shown(names)}, but must be a list of members of the suite.")
@@ -316,7 +399,9 @@ def build(
         with steps_bar(todo, (), Console(stderr=True), "suite") as show:
             jobs = jobs or default_jobs(device)
             stacked = {
-                each.digest for each in todo if not (each.model.dropout or isinstance(each, ForkConfig | TaughtConfig))
+                each.digest
+                for each in todo
+                if not (each.model.dropout or isinstance(each, ForkConfig | TaughtConfig))
             }
             train_all(todo, root, device, jobs, show, stacked)
     return [Run.open(each.folder(root)) for each in configs]
@@ -325,29 +410,46 @@ def build(
 def models(root: str | Path = "runs") -> pd.DataFrame:
     """Return a table of the members.
 
-    - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without embeddings), `steps`;
-    - `kind`: "positive" if all seeds learned the task (an accuracy of at least `LEARNED`), else "negative";
-    - `version`: the digest of the config of seed 0, which changes with the recipe; "" for weights set by hand;
+    - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without
+      embeddings), `steps`;
+    - `kind`: "positive" if all seeds learned the task (an accuracy of at least `LEARNED`), else
+      "negative";
+    - `version`: the digest of the config of seed 0, which changes with the recipe; "" for weights
+      set by hand;
     - `seeds`: the seeds that can be loaded;
-    - `accuracy`, `onset`: the last accuracy of the first of these seeds, and its `onset_of`. NaN if no seed can be
-      loaded. In tasks of several hops the accuracy is that of the most hops, in tasks of triggers of repeated triggers.
+    - `accuracy`, `onset`: the last accuracy of the first of these seeds, and its `onset_of`. NaN if
+      no seed can be loaded. In tasks of several hops the accuracy is that of the most hops, in
+      tasks of triggers of repeated triggers.
     """
     rows, root = [], as_folder("root", root)
     for name in (*MEMBERS, *FORKED, *DEEP):
         there = [s for s in seeds_of(name) if _shipped(name, s) or has_ended(config(name, s), root)]
         member = config(name)
-        row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there, version=member.digest)
+        row = _row(
+            name,
+            member.model,
+            task=member.task.kind,
+            steps=member.steps,
+            seeds=there,
+            version=member.digest,
+        )
         if there:
             member_run, column = run(name, there[0], root), accuracy_of(name)
-            row |= {"accuracy": member_run.metrics[column].iloc[-1], "onset": onset_of(member_run, column)}
+            row |= {
+                "accuracy": member_run.metrics[column].iloc[-1],
+                "onset": onset_of(member_run, column),
+            }
         rows.append(row)
     rows += [
-        _row(name, member.build().cfg, task=member.task.kind, steps=0, seeds=[0]) for name, member in HAND_SET.items()
+        _row(name, member.build().cfg, task=member.task.kind, steps=0, seeds=[0])
+        for name, member in HAND_SET.items()
     ]
     return pd.DataFrame(rows)
 
 
-def _row(name: str, cfg: ModelConfig, task: str, steps: int, seeds: list[int], version: str = "") -> dict[str, Any]:
+def _row(
+    name: str, cfg: ModelConfig, task: str, steps: int, seeds: list[int], version: str = ""
+) -> dict[str, Any]:
     return {
         "name": name, "kind": "negative" if name in NEGATIVE else "positive", "task": task,
         "layers": cfg.n_layers, "heads": cfg.n_heads, "attention": cfg.attention,

@@ -1,8 +1,9 @@
 """The standard set: the problems on which every attribution method is compared.
 
-It has the trained members that come with the package, at two checkpoints: while the circuit forms (the first one whose
-swing is at least a tenth of the last swing) and after training. Members of three and four layers are there only after
-training. The hand-set circuits of Theorems 3.2 and 3.3 complete it. Every corruption is scored by every metric.
+It has the trained members that come with the package, at two checkpoints: while the circuit forms
+(the first one whose swing is at least a tenth of the last swing) and after training. Members of
+three and four layers are there only after training. The hand-set circuits of Theorems 3.2 and 3.3
+complete it. Every corruption is scored by every metric.
 """
 
 from hashlib import sha256
@@ -31,21 +32,25 @@ _FILE = Path(__file__).with_name("standard.csv")
 def standard_set() -> pd.DataFrame:
     """Return the problems: one row per member, step, corruption and metric.
 
-    `layers` and `heads` (of all layers) are the model's, `last` is whether the step is the last one. `digest` is that
-    of the weights and the prompts, the same for all metrics.
+    `layers` and `heads` (of all layers) are the model's, `last` is whether the step is the last
+    one. `digest` is that of the weights and the prompts, the same for all metrics.
     """
     return pd.read_csv(_FILE).merge(pd.DataFrame({"metric": list(METRICS)}), how="cross")
 
 
 def digest_of_set() -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of the list of all problems and their digests."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of the list of all problems and their
+    digests.
+    """
     return sha256(_FILE.read_bytes()).hexdigest()[:16]
 
 
 def standard_problems(member: str, step: int, corruption: str) -> dict[str, Problem]:
-    """Return the problems of the standard set that differ only in their metric, as a dict from the metric's name.
+    """Return the problems of the standard set that differ only in their metric, as a dict from the
+    metric's name.
 
-    Raises `ConfigError` for problems that are not in the set, and if weights or prompts have another digest.
+    Raises `ConfigError` for problems that are not in the set, and if weights or prompts have
+    another digest.
     """
     table = pd.read_csv(_FILE)
     row = table[(table[["member", "step", "corruption"]] == [member, step, corruption]).all(axis=1)]
@@ -67,7 +72,9 @@ def standard_problems(member: str, step: int, corruption: str) -> dict[str, Prob
 
 
 def digest_of(model: Transformer, pair: PromptPair) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of a member's weights and of its prompts."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a member's weights and of its
+    prompts.
+    """
     content = BytesIO()
     weights = sorted(model.state_dict().items())
     for array in (

@@ -1,4 +1,6 @@
-"""What is known about a member: the exact effect of every head, input and edge, the scores of its heads, its onset."""
+"""What is known about a member: the exact effect of every head, input and edge, the scores of its
+heads, its onset.
+"""
 
 import math
 from importlib.metadata import version
@@ -32,8 +34,8 @@ VERSION = 3
 """The version of what `truth` returns. It rises when a number changes its meaning."""
 
 PROMPTS, SEQUENCES, SEED = 64, 512, 20261129
-"""Number of prompts; number of sequences for accuracy and head scores; seed of all draws but those for accuracy. No
-run draws its training batches with this seed."""
+"""Number of prompts; number of sequences for accuracy and head scores; seed of all draws but those
+for accuracy. No run draws its training batches with this seed."""
 
 FEW_PROMPTS = 16
 """Number of prompts on which edges are measured in models of more than two layers."""
@@ -78,19 +80,27 @@ DEFINITIONS = {
 
 @own_settings()
 def truth(
-    name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs", hops: int | None = None
+    name: str,
+    seed: int = 0,
+    step: int | None = None,
+    root: str | Path = "runs",
+    hops: int | None = None,
 ) -> dict[str, Any]:
-    """Return what is known of a member at a checkpoint: a dict of numbers and tables, with their "definitions".
+    """Return what is known of a member at a checkpoint: a dict of numbers and tables, with their
+    "definitions".
 
-    Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores", "pairs", or "state" for recurrent
-    members, and "built" for those whose weights are set by hand. Numbers: "swing", "accuracy" and "control" by slice,
-    "worst_ablation", "onset", "hops", "step", "seed", and the versions. `hops`: the number that prompts ask for; None:
-    the most that the member has learned or its task has. Raises `ConfigError` as `load` does.
+    Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores", "pairs", or
+    "state" for recurrent members, and "built" for those whose weights are set by hand. Numbers:
+    "swing", "accuracy" and "control" by slice, "worst_ablation", "onset", "hops", "step", "seed",
+    and the versions. `hops`: the number that prompts ask for; None: the most that the member has
+    learned or its task has. Raises `ConfigError` as `load` does.
     """
     model = load(name, seed, step, root)
     task: Any = model.trained_on
     facts: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
-    facts |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
+    facts |= {package: version(package) for package in ("ihlab", "torch")} | {
+        "definitions": dict(DEFINITIONS)
+    }
     if name not in HAND_SET:
         member = run(name, seed, root)
         onset = onset_of(member, accuracy_of(name))
@@ -101,22 +111,34 @@ def truth(
     facts["proof"] = kept.proof(name) if seed == 0 and step in (None, facts["step"]) else None
     patching = problem(model, hops=facts["hops"])
     pair: PromptPair = patching.metric.pair  # type: ignore[attr-defined]
-    facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": patching.swing}
+    facts |= {
+        "accuracy": _accuracy(model, task),
+        "control": _accuracy(model, _control(task)),
+        "swing": patching.swing,
+    }
     constructed = HAND_SET.get(name) if facts["hops"] == most_hops else None
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         few = kind == "edge" and model.cfg.n_layers > 2
-        table, swing = _edges_of_few(model, pair) if few else (exact(patching, kind), patching.swing)
-        facts[f"{kind}s"] = table.assign(true=(_size(table) >= TRUE_LEAST * abs(swing)) & patching.answered)
+        table, swing = (
+            _edges_of_few(model, pair) if few else (exact(patching, kind), patching.swing)
+        )
+        facts[f"{kind}s"] = table.assign(
+            true=(_size(table) >= TRUE_LEAST * abs(swing)) & patching.answered
+        )
         if constructed:
             circuit, nodes = constructed.nodes(kind), table[COLUMNS[kind]].itertuples(index=False)
             facts[f"{kind}s"]["built"] = [tuple(node) in circuit for node in nodes]
     if constructed:
         facts["built"] = constructed.table()
-    facts["worst_ablation"] = worst_ablation(patching, facts["heads"]["true"].to_numpy()) if patching.answered else {}
+    facts["worst_ablation"] = (
+        worst_ablation(patching, facts["heads"]["true"].to_numpy()) if patching.answered else {}
+    )
     if model.cfg.recurrent:  # its heads have no pattern
         return facts | {"state": state_effects(patching)}
     facts["attention"] = attention_to_positions(model, pair)
-    facts["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
+    facts["scores"] = locate_induction_heads(
+        model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED))
+    )
     facts["pairs"] = find_induction_pair(model)
     return facts
 
@@ -126,7 +148,9 @@ def _size(effects: pd.DataFrame) -> "pd.Series[float]":
 
 
 def _edges_of_few(model: Transformer, pair: PromptPair) -> tuple[pd.DataFrame, float]:
-    """Return the effects of edges on the first prompts, with intervals, and the swing of these prompts."""
+    """Return the effects of edges on the first prompts, with intervals, and the swing of these
+    prompts.
+    """
     few = pair_problem(model, PromptPair(*(ids[:FEW_PROMPTS] for ids in vars(pair).values())))
     effects, reverse = exact_effects(few, "edge"), -exact_effects(few.swapped, "edge")
     width = 1.96 * effects.double().std(dim=0) / FEW_PROMPTS**0.5
@@ -137,21 +161,29 @@ def _edges_of_few(model: Transformer, pair: PromptPair) -> tuple[pd.DataFrame, f
 
 @own_settings()
 def problem(
-    model: Transformer, corrupt: str | None = None, metric: str = "logit-difference", hops: int | None = None
+    model: Transformer,
+    corrupt: str | None = None,
+    metric: str = "logit-difference",
+    hops: int | None = None,
 ) -> Problem:
     """Return the prompts and the metric on which the effects of a loaded member are measured.
 
-    `DEFINITIONS["swing"]` describes those that `truth` takes. `corrupt`, `metric`: as in `ihlab.attribution.problem`;
-    None: "answer" in Depo, where "key" has no other answer, and "key" in other tasks. `hops`: how many the prompts ask
-    for; None: any number, most often one. Raises `ConfigError` for anything but a model of the suite.
+    `DEFINITIONS["swing"]` describes those that `truth` takes. `corrupt`, `metric`: as in
+    `ihlab.attribution.problem`; None: "answer" in Depo, where "key" has no other answer, and "key"
+    in other tasks. `hops`: how many the prompts ask for; None: any number, most often one. Raises
+    `ConfigError` for anything but a model of the suite.
     """
     task: Any = getattr(model, "trained_on", None)
-    require(task is not None, f"The model is {shown(model)}, but must be one that suite.load returns.")
+    require(
+        task is not None, f"The model is {shown(model)}, but must be one that suite.load returns."
+    )
     return pair_problem(model, prompts(task, corrupt, hops), metric, corrupt or _usual(task))
 
 
 def prompts(task: Any, corrupt: str | None = None, hops: int | None = None) -> PromptPair:
-    """Return the prompts of a member's task. For noise these are "key" prompts: their `earlier` token gets noise."""
+    """Return the prompts of a member's task. For noise these are "key" prompts: their `earlier`
+    token gets noise.
+    """
     corrupt = choose("corruption", corrupt or _usual(task), CORRUPTIONS)
     how = "key" if corrupt in NOISE else corrupt
     if not isinstance(task, NGramTask) or how == "answer":
@@ -169,9 +201,16 @@ def _control(task: Task) -> Task | None:
 
 
 def _other_context(task: NGramTask) -> PromptPair:
-    """Return prompts whose last context is replaced by another of the table that differs only in its first token."""
+    """Return prompts whose last context is replaced by another of the table that differs only in
+    its first token.
+    """
     rng, table = np.random.default_rng(SEED), task.table
-    pairs = [(a, b) for a in table for b in table if a[0] != b[0] and a[-1] != b[-1] and (a[1:-1] == b[1:-1]).all()]
+    pairs = [
+        (a, b)
+        for a in table
+        for b in table
+        if a[0] != b[0] and a[-1] != b[-1] and (a[1:-1] == b[1:-1]).all()
+    ]
     position = np.flatnonzero(task.batch(1, rng).answers[0] >= 0)[-1]
     chosen = np.array(pairs)[rng.integers(len(pairs), size=PROMPTS)]  # [prompt, 2, order]
     clean = task.batch(PROMPTS, rng).inputs
@@ -180,11 +219,19 @@ def _other_context(task: NGramTask) -> PromptPair:
         tokens[:, position - task.order + 2 : position + 1] = chosen[:, which, :-1]
     answers = torch.from_numpy(chosen[:, :, -1].copy())
     positions = torch.full((PROMPTS,), int(position))
-    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), positions, answers[:, 0], answers[:, 1])
+    return PromptPair(
+        torch.from_numpy(clean),
+        torch.from_numpy(corrupted),
+        positions,
+        answers[:, 0],
+        answers[:, 1],
+    )
 
 
 def _accuracy(model: Transformer, task: Task | None) -> dict[str, float]:
     if task is None:
         return {}
-    row = Evaluator(RunConfig(task=task, model=model.cfg, eval_rows=SEQUENCES), torch.device("cpu"))(model)
+    row = Evaluator(
+        RunConfig(task=task, model=model.cfg, eval_rows=SEQUENCES), torch.device("cpu")
+    )(model)
     return {name: value for name, value in row.items() if name.startswith("accuracy")}

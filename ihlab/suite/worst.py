@@ -1,4 +1,6 @@
-"""The worst ablation: the lowest faithfulness of the true heads, over all ways to patch the other heads."""
+"""The worst ablation: the lowest faithfulness of the true heads, over all ways to patch the other
+heads.
+"""
 
 from itertools import product
 from typing import Any
@@ -11,15 +13,17 @@ from ihlab.attribution.problems import Problem
 from ihlab.runtime.settings import own_settings
 
 MOST_OTHERS = 8
-"""With at most this many heads that are not true, every subset of these is measured; else 2^8 random ones (seed 0)."""
+"""With at most this many heads that are not true, every subset of these is measured; else 2^8
+random ones (seed 0).
+"""
 
 
 @own_settings()
 def worst_ablation(problem: Problem, true: Bool[np.ndarray, " head"]) -> dict[str, Any]:
     """Return the lowest faithfulness over the sets of heads that contain the true heads.
 
-    The result has the `faithfulness` (`ihlab.attribution.circuits`), the heads [layer, head] that were `ablated`, the
-    number of `sets` that were measured, and whether these were `sampled`.
+    The result has the `faithfulness` (`ihlab.attribution.circuits`), the heads [layer, head] that
+    were `ablated`, the number of `sets` that were measured, and whether these were `sampled`.
     """
     heads, others = problem.nodes("head").to_numpy(), np.flatnonzero(~true)
     sampled = len(others) > MOST_OTHERS
@@ -31,4 +35,9 @@ def worst_ablation(problem: Problem, true: Bool[np.ndarray, " head"]) -> dict[st
     faithfulness = Faithfulness(problem)(clean)
     least = int(faithfulness.argmin())
     ablated = heads[others[patched[least]]].tolist()
-    return {"faithfulness": float(faithfulness[least]), "ablated": ablated, "sets": len(patched), "sampled": sampled}
+    return {
+        "faithfulness": float(faithfulness[least]),
+        "ablated": ablated,
+        "sets": len(patched),
+        "sampled": sampled,
+    }

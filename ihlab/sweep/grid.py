@@ -1,7 +1,7 @@
 """Read a sweep's runs from a TOML file: one base run, and lists of values that replace its fields.
 
-The file holds the fields of a `RunConfig`, its task and its model, and the swept values. This one describes
-2 x 2 x 3 = 12 runs:
+The file holds the fields of a `RunConfig`, its task and its model, and the swept values. This one
+describes 2 x 2 x 3 = 12 runs:
 
     steps = 300
     eval_every = 10
@@ -25,8 +25,9 @@ The file holds the fields of a `RunConfig`, its task and its model, and the swep
     model.attention = ["kv_shift", "vanilla"]
     model.n_layers = [1, 2]
 
-Names are those of config fields, with dots: `lr`, `model.d_model`, `task.length`. The product goes over `[grid]`,
-each `[[zip]]` and the seeds; the seeds vary fastest. TOML has no null: "none" is None where a field may be None.
+Names are those of config fields, with dots: `lr`, `model.d_model`, `task.length`. The product goes
+over `[grid]`, each `[[zip]]` and the seeds; the seeds vary fastest. TOML has no null: "none" is
+None where a field may be None.
 """
 
 import itertools
@@ -61,11 +62,12 @@ class Point:
 
 
 def read_grid(path: str | Path) -> list[Point]:
-    """Return the runs that a TOML file describes (see this module's docstring), each named after its values.
+    """Return the runs that a TOML file describes (see this module's docstring), each named after
+    its values.
 
-    Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest name), lists that are empty
-    or of different lengths, a field swept twice, two equal runs, and (naming the run) any value that its config
-    rejects.
+    Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest name),
+    lists that are empty or of different lengths, a field swept twice, two equal runs, and (naming
+    the run) any value that its config rejects.
     """
     try:
         return _points(Path(path))
@@ -99,7 +101,10 @@ def require_distinct(points: Sequence[Point]) -> None:
     first: dict[str, Point] = {}
     for point in points:
         same = first.setdefault(point.config.digest, point)
-        require(same is point, f"The sweep's runs ({shown(same.swept)}) and ({shown(point.swept)}) are the same run.")
+        require(
+            same is point,
+            f"The sweep's runs ({shown(same.swept)}) and ({shown(point.swept)}) are the same run.",
+        )
 
 
 def shown(values: Mapping[str, Any]) -> str:
@@ -129,7 +134,9 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
 
 
 def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
-    """Return the axes whose product is the sweep. Each axis is a list of points; a point sets one or more fields."""
+    """Return the axes whose product is the sweep. Each axis is a list of points; a point sets one
+    or more fields.
+    """
     grid, zips = content.get("grid", {}), content.get("zip", [])
     require(isinstance(grid, dict), f"grid is {in_short(grid)}, but must be a table: [grid].")
     axes = [_zipped("grid", {name: values}) for name, values in _flat(grid).items()]
@@ -158,18 +165,26 @@ def _zipped(table: str, lists: Mapping[str, Any]) -> list[Values]:
         right = isinstance(values, list) and len(values) > 0
         require(right, f"{table}.{name} is {in_short(values)}, but must be a list of values.")
     lengths = {name: len(values) for name, values in lists.items()}
-    require(len(set(lengths.values())) == 1, f"The lists of one [[zip]] differ in length: {shown(lengths)}.")
+    require(
+        len(set(lengths.values())) == 1,
+        f"The lists of one [[zip]] differ in length: {shown(lengths)}.",
+    )
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
 def _point(base: Values, swept: Values) -> Point:
     try:
         config = from_plain(RunConfig, _nested(base | swept), null="none")
-    except (ConfigError, TypeError) as error:  # TypeError: configs do not check the types of a list's items
+    except (
+        ConfigError,
+        TypeError,
+    ) as error:  # TypeError: configs do not check the types of a list's items
         raise ConfigError(f"The sweep's run ({shown(swept)}) is not possible: {error}") from None
     words = [re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values()]
     name = "-".join([base["name"], *words])[:LONGEST_NAME]
-    return Point(swept, config.replace(name=name.encode()[:MOST_NAME_BYTES].decode(errors="ignore")))
+    return Point(
+        swept, config.replace(name=name.encode()[:MOST_NAME_BYTES].decode(errors="ignore"))
+    )
 
 
 def _nested(values: Values) -> dict[str, Any]:

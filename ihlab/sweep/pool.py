@@ -28,13 +28,19 @@ from ihlab.training.progress import Report, Row, evaluated, shortened
 from tasks.config import require
 
 Update = tuple[int, int, Row]
-"""(index of the config, steps done, latest metrics). The metrics are empty before the first evaluation."""
+"""(index of the config, steps done, latest metrics). The metrics are empty before the first
+evaluation.
+"""
 
 Job = Callable[[RunConfig, Report], Any]
-"""Function of a config and a report, run in a worker process: a module-level function, or a `partial` of one."""
+"""Function of a config and a report, run in a worker process: a module-level function, or a
+`partial` of one.
+"""
 
 Ended = Callable[[int, Future[Any]], None]
-"""Callback for the end of a job: index of the config, and a future with the job's result or exception."""
+"""Callback for the end of a job: index of the config, and a future with the job's result or
+exception.
+"""
 
 LARGEST = 256
 """Largest number of members of one stacked model, on any device: each member takes memory."""
@@ -64,10 +70,11 @@ def train_all(
 ) -> None:
     """Train every config that has not ended, at most `jobs` at a time, the costliest first.
 
-    Runs whose digest is in `stacked` are trained as stacked models where that is faster (`stacks`). After Ctrl-C or a
-    failed run, the other workers save a checkpoint and stop, and the exception is raised. If a run diverges, the others
-    continue, and it is not trained again: it would diverge again (`Run.diverged`). A run whose worker is killed is
-    resumed in another one, at most `RETRIES` times. Raises `WorkerKilledError` after that.
+    Runs whose digest is in `stacked` are trained as stacked models where that is faster (`stacks`).
+    After Ctrl-C or a failed run, the other workers save a checkpoint and stop, and the exception is
+    raised. If a run diverges, the others continue, and it is not trained again: it would diverge
+    again (`Run.diverged`). A run whose worker is killed is resumed in another one, at most
+    `RETRIES` times. Raises `WorkerKilledError` after that.
     """
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
@@ -96,19 +103,33 @@ def train_all(
                 f"The worker process that trained {todo[index].name} was killed {RETRIES + 1} times, most likely "
                 "because memory ran out: start again with a smaller --jobs; every run goes on from its last checkpoint."
             ) from None
-        every_member((index, todo[index].steps, rows.get(index, {})))  # with early stopping, it ended before that step
+        every_member(
+            (index, todo[index].steps, rows.get(index, {}))
+        )  # with early stopping, it ended before that step
 
     stacked_configs = {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()}
     sizes = {i: len(group) for i, group in groups.items()}
     first = {i: todo[i] for i in groups}
-    in_processes(first, partial(_train, root, device, stacked_configs), jobs, RETRIES, every_member, ended, sizes)
+    in_processes(
+        first,
+        partial(_train, root, device, stacked_configs),
+        jobs,
+        RETRIES,
+        every_member,
+        ended,
+        sizes,
+    )
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
-    """Raise `ConfigError` if worker processes, which import the calling script again, cannot or must not do so."""
+    """Raise `ConfigError` if worker processes, which import the calling script again, cannot or
+    must not do so.
+    """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        again = frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>"
+        again = (
+            frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>"
+        )
         require(
             not again,
             "A worker process, which imports the script again, reached the call that had started it: make that call "
@@ -132,7 +153,8 @@ def has_ended(config: RunConfig, root: Path) -> bool:
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
-    """Group the configs' keys for stacking: all members of a group have one `ihlab.training.ensemble.kind`.
+    """Group the configs' keys for stacking: all members of a group have one
+    `ihlab.training.ensemble.kind`.
 
     The largest group has `best_stack` members on a CPU, and `LARGEST` on a GPU.
     """
@@ -152,7 +174,9 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
     return parts
 
 
-def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report) -> None:
+def _train(
+    root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report
+) -> None:
     from ihlab.training.run_writer import TrainingDivergedError
     from ihlab.training.train import train_ensemble
 
@@ -175,18 +199,20 @@ def in_processes(
     on_end: Ended,
     members: Mapping[int, int] | None = None,
 ) -> None:
-    """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest first.
+    """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest
+    first.
 
     `members`: number of runs that a job trains stacked, if more than one.
 
-    Processes are used because on a CPU two runs of one thread each, side by side, finish sooner than two runs of two
-    threads, one after the other. The cores are divided equally among workers, unless OMP_NUM_THREADS sets the number
-    of threads.
+    Processes are used because on a CPU two runs of one thread each, side by side, finish sooner
+    than two runs of two threads, one after the other. The cores are divided equally among workers,
+    unless OMP_NUM_THREADS sets the number of threads.
 
-    A job whose worker is killed is retried, at most `retries` times. Then it ends with `BrokenProcessPool`, or with
-    `Interrupted` if only the worker was asked to stop. No worker outlives this process by more than `GRACE` seconds.
-    `on_update` receives the reports of jobs, `on_end` the end of each job. If `on_end` raises, or after Ctrl-C, the
-    other workers are stopped first, and then the exception is raised.
+    A job whose worker is killed is retried, at most `retries` times. Then it ends with
+    `BrokenProcessPool`, or with `Interrupted` if only the worker was asked to stop. No worker
+    outlives this process by more than `GRACE` seconds. `on_update` receives the reports of jobs,
+    `on_end` the end of each job. If `on_end` raises, or after Ctrl-C, the other workers are stopped
+    first, and then the exception is raised.
     """
     todo = costliest_first(configs, members)
     threads = max(1, cores() // jobs)
@@ -197,7 +223,9 @@ def in_processes(
         while todo or running:
             while todo and idle:
                 worker = idle.pop()
-                index = next_job(todo, configs, worker.config, [configs[other] for other, _ in running.values()])
+                index = next_job(
+                    todo, configs, worker.config, [configs[other] for other, _ in running.values()]
+                )
                 todo.remove(index)
                 worker.config = configs[index]
                 running[worker.submit(index, configs[index], job)] = index, worker
@@ -208,7 +236,10 @@ def in_processes(
                 index, worker = running.pop(future)
                 error = future.exception()
                 idle.append(_Worker(threads) if isinstance(error, BrokenProcessPool) else worker)
-                if isinstance(error, BrokenProcessPool | KeyboardInterrupt) and killed[index] < retries:
+                if (
+                    isinstance(error, BrokenProcessPool | KeyboardInterrupt)
+                    and killed[index] < retries
+                ):
                     killed[index] += 1
                     todo.insert(0, index)
                 else:
@@ -221,8 +252,11 @@ def in_processes(
             worker.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def costliest_first(configs: Mapping[int, RunConfig], members: Mapping[int, int] | None = None) -> list[int]:
-    """Sort the keys of the configs by training cost, costliest first, so that the last job to finish is a short one.
+def costliest_first(
+    configs: Mapping[int, RunConfig], members: Mapping[int, int] | None = None
+) -> list[int]:
+    """Sort the keys of the configs by training cost, costliest first, so that the last job to
+    finish is a short one.
 
     `members`: number of runs trained with a config as a stacked model, if more than one.
     """
@@ -230,12 +264,16 @@ def costliest_first(configs: Mapping[int, RunConfig], members: Mapping[int, int]
 
 
 def next_job(
-    todo: Sequence[int], configs: Mapping[int, RunConfig], last: RunConfig | None, others: Sequence[RunConfig]
+    todo: Sequence[int],
+    configs: Mapping[int, RunConfig],
+    last: RunConfig | None,
+    others: Sequence[RunConfig],
 ) -> int:
     """Return the job that a worker does next: the first of `todo` that saves the most compiling.
 
-    First comes a job whose graph the worker has from its `last` run, then one whose graph no other worker has: several
-    that start runs of one kind would each compile it, while torch stores the graph on disk for workers that come later.
+    First comes a job whose graph the worker has from its `last` run, then one whose graph no other
+    worker has: several that start runs of one kind would each compile it, while torch stores the
+    graph on disk for workers that come later.
     `others`: the configs that other workers train now. All runs that are not compiled rank equally.
     """
     mine, theirs = last and last.graph, [config.graph for config in others]
@@ -251,13 +289,17 @@ def next_job(
 def steps_bar(
     configs: Sequence[RunConfig], done: Iterable[int], console: Console, name: str = ""
 ) -> Iterator[Callable[[Update], None]]:
-    """Yield an `on_update` that shows all configs as one named bar: the number of runs that have ended, the time left.
+    """Yield an `on_update` that shows all configs as one named bar: the number of runs that have
+    ended, the time left.
 
-    `done`: indices of the runs that have already ended. Any other run has ended once an update reports its last step.
+    `done`: indices of the runs that have already ended. Any other run has ended once an update
+    reports its last step.
     """
     work = [_work(config) for config in configs]
     fraction = dict.fromkeys(done, 1.0)  # of each run's steps
-    with progress_bar(console, name, sum(work), initial=sum(work[index] for index in fraction)) as bar:
+    with progress_bar(
+        console, name, sum(work), initial=sum(work[index] for index in fraction)
+    ) as bar:
         latest = ""
 
         def show(update: Update) -> None:
@@ -276,14 +318,21 @@ def steps_bar(
 def _work(config: RunConfig) -> int:
     """Return a run's cost in arbitrary units. Below a width of 64, steps hardly get shorter."""
     model = config.model
-    return config.steps * config.batch_size * config.task.length * model.n_layers * (64 + model.d_model)
+    return (
+        config.steps
+        * config.batch_size
+        * config.task.length
+        * model.n_layers
+        * (64 + model.d_model)
+    )
 
 
 class _Worker:
     """One worker process, its reports, and a way to stop it.
 
-    It has its own pool, because a shared pool ends all of its processes when one dies. It has its own pipe, because a
-    process that is killed inside a shared queue or event never releases the lock.
+    It has its own pool, because a shared pool ends all of its processes when one dies. It has its
+    own pipe, because a process that is killed inside a shared queue or event never releases the
+    lock.
     """
 
     def __init__(self, threads: int) -> None:
@@ -313,7 +362,10 @@ class _Worker:
 
 def _start_worker(parent: Connection, threads: int, files: Sequence[Path]) -> None:
     global _parent  # noqa: PLW0603  # a pool's initialiser can pass an object to its tasks only so
-    for signum in (signal.SIGINT, signal.SIGTERM):  # ignored between runs; while training, the loop saves and stops
+    for signum in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # ignored between runs; while training, the loop saves and stops
         signal.signal(signum, signal.SIG_IGN)
     _parent = parent
     _idle.set()
@@ -341,9 +393,11 @@ def _do(index: int, config: RunConfig, job: Job) -> Any:
 
 
 def _follow_parent() -> None:
-    """Interrupt the loop once the parent asks for it or dies, without waiting for a report; then end with the parent.
+    """Interrupt the loop once the parent asks for it or dies, without waiting for a report; then
+    end with the parent.
 
-    The death of the parent does not close the queue of jobs, because this process holds both of its ends.
+    The death of the parent does not close the queue of jobs, because this process holds both of its
+    ends.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -20,14 +20,21 @@ OBJECT_STORE = 100 * 2**20  # bytes: configs and outcomes are small
 
 
 def in_ray(
-    configs: Mapping[int, RunConfig], job: Job, jobs: int | None, retries: int, on_end: Ended, n_gpus: int = 0
+    configs: Mapping[int, RunConfig],
+    job: Job,
+    jobs: int | None,
+    retries: int,
+    on_end: Ended,
+    n_gpus: int = 0,
 ) -> None:
-    """Run jobs as `in_processes` does, each as a Ray task with one core and `n_gpus` GPUs; reports are dropped.
+    """Run jobs as `in_processes` does, each as a Ray task with one core and `n_gpus` GPUs; reports
+    are dropped.
 
-    At most `jobs` run at a time; None: as many as Ray has cores for. Ray retries a job, at most `retries` times, when
-    its worker or its machine dies. A path in a job must mean the same folder on every machine of a cluster, so it must
-    be on a shared disk. When this process is killed, a Ray that it started ends within seconds, with the jobs; only two
-    idle Ray agents stay for a minute. Raises `ConfigError` if Ray is not installed or cannot be started.
+    At most `jobs` run at a time; None: as many as Ray has cores for. Ray retries a job, at most
+    `retries` times, when its worker or its machine dies. A path in a job must mean the same folder
+    on every machine of a cluster, so it must be on a shared disk. When this process is killed, a
+    Ray that it started ends within seconds, with the jobs; only two idle Ray agents stay for a
+    minute. Raises `ConfigError` if Ray is not installed or cannot be started.
     """
     try:
         import ray
@@ -67,13 +74,21 @@ def _started(jobs: int | None) -> Iterator[None]:
     alone = {"num_cpus": jobs, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
     answer = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if "RAY_ADDRESS" in os.environ else alone))
+        ray.init(
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **({} if "RAY_ADDRESS" in os.environ else alone),
+        )
     except Exception as error:  # Ray's processes and the network fail in many ways
         ray.shutdown()
         said = " ".join(str(error).split()).rstrip(".")
-        raise ConfigError(f"Ray cannot be started ({said}): try again, or use --engine local.") from None
+        raise ConfigError(
+            f"Ray cannot be started ({said}): try again, or use --engine local."
+        ) from None
     if callable(answer) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, answer)  # Ray's own handler would end the process while runs still train
+        signal.signal(
+            signal.SIGTERM, answer
+        )  # Ray's own handler would end the process while runs still train
     try:
         yield
     finally:

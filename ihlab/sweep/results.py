@@ -22,21 +22,25 @@ FAILED = "failed"
 """The status of a run that ended in an error. `ihlab.storage.stored` has the others."""
 
 GOAL = 0.9
-"""The accuracy at a sequence's first answer that defines `steps_to_90`, as in Figure 1a's claims."""
+"""The accuracy at a sequence's first answer that defines `steps_to_90`, as in Figure 1a's claims.
+"""
 
 SUMMED_UP = ("step", "tokens", "train_loss", "eval_loss", "accuracy")
-"""Prefixes of the final metrics in the table (all accuracies included). The table has no metrics of single heads."""
+"""Prefixes of the final metrics in the table (all accuracies included). The table has no metrics of
+single heads.
+"""
 
 
 def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
-    """Return one run's row of the table, read from its folder under `root`; `error`: its error message, if it failed.
+    """Return one run's row of the table, read from its folder under `root`; `error`: its error
+    message, if it failed.
 
     - `run`: the argument of `Run.open`: the folder's name if it is in `runs`, else its path;
     - a column for each swept field;
     - `status`: done, diverged, failed, or unfinished (not begun, or interrupted);
     - `n_params`, and the metrics of the last evaluation, at `step`;
-    - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. If there is none, it is inf for a run that
-      is done or has diverged, and NaN for a run that failed or is unfinished;
+    - `steps_to_90`: the first evaluated step with `accuracy_first` >= 0.9. If there is none, it is
+      inf for a run that is done or has diverged, and NaN for a run that failed or is unfinished;
     - `seconds` of training, NaN unless it is done; `error`.
 
     Raises `ConfigError`, naming the file, for a summary or metrics that cannot be read.
@@ -63,7 +67,11 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     if present(path := folder / "metrics.csv"):
         metrics = read_metrics(path, (), ended=bool(done))
         if len(metrics):
-            row |= {name: metrics[name].iloc[-1] for name in map(str, metrics) if name.startswith(SUMMED_UP)}
+            row |= {
+                name: metrics[name].iloc[-1]
+                for name in map(str, metrics)
+                if name.startswith(SUMMED_UP)
+            }
             reached = first_reach(metrics["step"], metrics["accuracy_first"], GOAL)
     if math.isinf(reached) and row["status"] not in (DONE, DIVERGED):
         reached = math.nan  # it may still get there
@@ -71,13 +79,17 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
 
 
 def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> float:
-    """Return the first evaluated step with accuracy >= threshold; inf if there is none, so that no run is dropped."""
+    """Return the first evaluated step with accuracy >= threshold; inf if there is none, so that no
+    run is dropped.
+    """
     reached = np.asarray(steps, dtype=float)[np.asarray(accuracy) >= threshold]
     return float(reached.min(initial=math.inf))
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the rows of a sweep's runs as one table, in the order given. The columns of times and errors come last."""
+    """Return the rows of a sweep's runs as one table, in the order given. The columns of times and
+    errors come last.
+    """
     table = pd.DataFrame(list(rows))
     last = ["steps_to_90", "seconds", "error"]
     return table[[*table.columns.drop(last), *last]]
@@ -85,13 +97,17 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Lock a CSV for one sweep. Raises `ConfigError` if another sweep writes it, or it cannot be written."""
+    """Lock a CSV for one sweep. Raises `ConfigError` if another sweep writes it, or it cannot be
+    written.
+    """
     lock = path.with_name(f".{path.name}.lock")
     with ExitStack() as held:
         try:
             taken = f"Another sweep is writing {path}: wait for its end, or give another file."
             held.enter_context(locked(lock, taken))
-            held.callback(lock.unlink, missing_ok=True)  # runs before the lock is released, so no other process has it
+            held.callback(
+                lock.unlink, missing_ok=True
+            )  # runs before the lock is released, so no other process has it
             remove_partial(path.parent, glob.escape(path.name))
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None

@@ -11,9 +11,11 @@ PATIENCE = 10.0
 
 
 def attempt(root: Path, device: str, config: RunConfig, report: Report) -> str:
-    """Train or resume a run, and return the error with which it failed, on one line. Only interrupts are raised.
+    """Train or resume a run, and return the error with which it failed, on one line. Only
+    interrupts are raised.
 
-    Return "" if the run ended or diverged, or if another process trains it: the run's folder says which.
+    Return "" if the run ended or diverged, or if another process trains it: the run's folder says
+    which.
     """
     from ihlab.training.run_writer import TrainingDivergedError
 
@@ -45,7 +47,9 @@ def in_one_line(error: BaseException) -> str:
 
 
 def wait_for_lock(config: RunConfig, root: Path) -> None:
-    """Wait until the run's lock is free. Raises `TakenError` if that takes more than `PATIENCE` seconds."""
+    """Wait until the run's lock is free. Raises `TakenError` if that takes more than `PATIENCE`
+    seconds.
+    """
     from ihlab.training.run import Run
 
     with Run.create(config, root).lock(PATIENCE):

@@ -35,24 +35,27 @@ def sweep(
     out: Path | None = None,
     console: Console | None = None,
 ) -> pd.DataFrame:
-    """Train the runs of a sweep and return their table, one row per run (`results.result_row` names the columns).
+    """Train the runs of a sweep and return their table, one row per run (`results.result_row` names
+    the columns).
 
-    Runs are ordinary run folders under `root`: finished and diverged runs are not trained again, interrupted runs are
-    resumed. If a run diverges or fails, its row says so and the others continue; the next sweep tries a failed run
-    again. A run whose worker is killed is retried from its last checkpoint in another worker, at most
-    `retries` times; after that it has failed. A run that another process trains is left to that process.
+    Runs are ordinary run folders under `root`: finished and diverged runs are not trained again,
+    interrupted runs are resumed. If a run diverges or fails, its row says so and the others
+    continue; the next sweep tries a failed run again. A run whose worker is killed is retried from
+    its last checkpoint in another worker, at most `retries` times; after that it has failed. A run
+    that another process trains is left to that process.
 
     - `points`: from `grid.read_grid`, or made by hand;
-    - `engine`: "local", in processes of this machine, or "ray", on this machine or on the cluster at RAY_ADDRESS;
-    - `jobs`: runs at a time. None: "local" trains one per core (`default_jobs`), or one on a GPU; "ray" as many as it
-      has cores for;
+    - `engine`: "local", in processes of this machine, or "ray", on this machine or on the cluster
+      at RAY_ADDRESS;
+    - `jobs`: runs at a time. None: "local" trains one per core (`default_jobs`), or one on a GPU;
+      "ray" as many as it has cores for;
     - `device`: as in `train`. On Ray, "cuda" requests one GPU per run;
     - `out`: path of a CSV of the table, written whenever a run ends.
 
-    Raises `ConfigError`, before any training, for no points, two equal runs, an unknown engine, numbers out of range,
-    a task that worker processes cannot import, a script that would start again in them, a device that is not available
-    (local), Ray that is not installed, an `out` that must not or cannot be written or that another sweep is writing,
-    and under `torchrun`.
+    Raises `ConfigError`, before any training, for no points, two equal runs, an unknown engine,
+    numbers out of range, a task that worker processes cannot import, a script that would start
+    again in them, a device that is not available (local), Ray that is not installed, an `out` that
+    must not or cannot be written or that another sweep is writing, and under `torchrun`.
     """
     from ihlab.training.device import require_one_process
 
@@ -68,8 +71,12 @@ def sweep(
     require_one_process()
     with only_writer(out) if out is not None else nullcontext():
         rows = [result_row(point, root) for point in points]
-        todo = {i: configs[i] for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)}
-        console.print(f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False)
+        todo = {
+            i: configs[i] for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)
+        }
+        console.print(
+            f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False
+        )
         usual = min(default_jobs(device), len(points)) if todo and engine == "local" else 1
         started = time.perf_counter()
 
@@ -84,9 +91,17 @@ def sweep(
 
             def ended(index: int, future: Future[Any]) -> None:
                 killed = future.exception()
-                rows[index] = row = result_row(points[index], root, in_one_line(killed) if killed else future.result())
+                rows[index] = row = result_row(
+                    points[index], root, in_one_line(killed) if killed else future.result()
+                )
                 if row["status"] == DONE:
-                    show((index, configs[index].steps, {"eval_loss": row["eval_loss"], "accuracy": row["accuracy"]}))
+                    show(
+                        (
+                            index,
+                            configs[index].steps,
+                            {"eval_loss": row["eval_loss"], "accuracy": row["accuracy"]},
+                        )
+                    )
                 else:
                     show((index, configs[index].steps, {}))
                     line = f"{configs[index].name}: {row['status']}. {row['error']}"
@@ -103,6 +118,8 @@ def sweep(
             if row["status"] == UNFINISHED:  # another process may have finished it meanwhile
                 rows[i] = result_row(points[i], root)
         table = write()
-        counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
+        counts = ", ".join(
+            f"{count} {status}" for status, count in table["status"].value_counts().items()
+        )
         console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
         return table

@@ -1,4 +1,6 @@
-"""Edit a model with hand-set weights so that its circuit stays known: rotate the basis, split heads, add noise."""
+"""Edit a model with hand-set weights so that its circuit stays known: rotate the basis, split
+heads, add noise.
+"""
 
 import torch
 from torch import Tensor
@@ -13,12 +15,19 @@ from tasks.config import require
 def rotate(model: Transformer, seed: int = 0) -> Transformer:
     """Write the residual stream in a random orthonormal basis, in place, and return the model.
 
-    Embeddings and the outputs of heads and MLPs become x R, and weights that read the stream undo R, so every pattern
-    and logit stays as it is. Raises `ConfigError` for a model with a norm, whose gains belong to one basis, or biases.
+    Embeddings and the outputs of heads and MLPs become x R, and weights that read the stream undo
+    R, so every pattern and logit stays as it is. Raises `ConfigError` for a model with a norm,
+    whose gains belong to one basis, or biases.
     """
     norm, d = model.cfg.norm, model.cfg.d_model
-    require(norm == "none", f"norm is {norm!r}, but only the stream of a model with norm 'none' can be rotated.")
-    require(not model.cfg.bias, f"bias is {model.cfg.bias}, but only a model without biases can be rotated.")
+    require(
+        norm == "none",
+        f"norm is {norm!r}, but only the stream of a model with norm 'none' can be rotated.",
+    )
+    require(
+        not model.cfg.bias,
+        f"bias is {model.cfg.bias}, but only a model without biases can be rotated.",
+    )
     generator = torch.Generator().manual_seed(seed)
     rotation = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0]
     for name, weight in model.named_parameters():
@@ -35,7 +44,8 @@ def rotate(model: Transformer, seed: int = 0) -> Transformer:
 def add_noise(model: Transformer, size: float, seed: int = 0) -> Transformer:
     """Add normal noise to every matrix, in place, and return the model.
 
-    The noise has `size` times the Frobenius norm of the matrix, in expectation. Shifts stay as they are.
+    The noise has `size` times the Frobenius norm of the matrix, in expectation. Shifts stay as they
+    are.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
@@ -48,10 +58,12 @@ def add_noise(model: Transformer, size: float, seed: int = 0) -> Transformer:
 @torch.no_grad()
 @own_settings()
 def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
-    """Return a model in which head 0 of a layer is replaced by several copies, each with an equal part of its output.
+    """Return a model in which head 0 of a layer is replaced by several copies, each with an equal
+    part of its output.
 
-    The copies are head 0 and the last `copies` - 1 heads; the other layers get as many additional heads, whose weights
-    are 0. So the logits stay as they are. Raises `ConfigError` for grouped keys, an unknown layer and no copies.
+    The copies are head 0 and the last `copies` - 1 heads; the other layers get as many additional
+    heads, whose weights are 0. So the logits stay as they are. Raises `ConfigError` for grouped
+    keys, an unknown layer and no copies.
     """
     cfg, extra = model.cfg, copies - 1
     shared = f"n_key_value_heads is {cfg.kv_heads}, but must be n_heads={cfg.n_heads}: a head that shares its keys"
@@ -63,7 +75,12 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
         of_layers = [cfg.slopes_in(i) or () for i in range(cfg.n_layers)]
         slopes = tuple(slope for each in of_layers for slope in (*each, *each[:1] * extra))
     n_heads = cfg.n_heads + extra
-    heads = {"n_heads": n_heads, "n_key_value_heads": n_heads, "d_head": cfg.head_width, "alibi_slopes": slopes}
+    heads = {
+        "n_heads": n_heads,
+        "n_key_value_heads": n_heads,
+        "d_head": cfg.head_width,
+        "alibi_slopes": slopes,
+    }
     wider = Transformer(cfg.replace(**heads)).to(model.embed.weight).eval()
 
     def widened(name: str, weight: Tensor) -> Tensor:
@@ -79,5 +96,7 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
             of_head = torch.cat([copy, of_head.narrow(axis, 1, cfg.n_heads - 1)], axis)
         return torch.cat([of_head, *[copy] * extra], axis).flatten(axis, axis + 1)
 
-    wider.load_state_dict({name: widened(name, weight) for name, weight in model.state_dict().items()})
+    wider.load_state_dict(
+        {name: widened(name, weight) for name, weight in model.state_dict().items()}
+    )
     return wider

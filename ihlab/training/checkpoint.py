@@ -1,4 +1,6 @@
-"""Save and load checkpoints: model and optimiser state as safetensors, with a checksum that `load` verifies."""
+"""Save and load checkpoints: model and optimiser state as safetensors, with a checksum that `load`
+verifies.
+"""
 
 import json
 import zlib
@@ -14,14 +16,17 @@ from ihlab.training.stored_checkpoint import ENTRY, About, read_checkpoint
 from tasks.config import ConfigError, require
 
 CHECKSUM = "crc32"
-"""Key of the checksum in a file's metadata. Checkpoints written before it was introduced have none."""
+"""Key of the checksum in a file's metadata. Checkpoints written before it was introduced have none.
+"""
 
 RUNNING_LOSS = {
     "tally/loss": torch.zeros(()),
     "tally/steps": torch.zeros((), dtype=torch.int64),
     "tally/seconds": torch.zeros((), dtype=torch.float64),
 }
-"""Stored with AdamW's state: training loss summed since the last evaluation, the steps in it, and seconds trained."""
+"""Stored with AdamW's state: training loss summed since the last evaluation, the steps in it, and
+seconds trained.
+"""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
@@ -47,8 +52,9 @@ def load(
     - `like`: tensors with the required names, types and shapes; None: nothing is required;
     - `about`: entries of the metadata that must be equal in the file, unless the file lacks them.
 
-    Raises `ConfigError` for a file that is missing, cut short or not safetensors, whose tensors do not match `like`,
-    whose entries differ from `about`, or whose checksum does not match its content.
+    Raises `ConfigError` for a file that is missing, cut short or not safetensors, whose tensors do
+    not match `like`, whose entries differ from `about`, or whose checksum does not match its
+    content.
     """
     tensors, metadata = read_checkpoint(path)
     if like is not None:
@@ -61,22 +67,31 @@ def load(
     )
     for name, wanted in (about or {}).items():
         stated = metadata.get(name, wanted)
-        require(stated == wanted, f"The checkpoint {path} does not belong here: its {name} is {stated}, not {wanted}.")
+        require(
+            stated == wanted,
+            f"The checkpoint {path} does not belong here: its {name} is {stated}, not {wanted}.",
+        )
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def _require_layout(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Raise for tensors of other names, types or shapes: the optimiser would read past the end of smaller ones."""
+    """Raise for tensors of other names, types or shapes: the optimiser would read past the end of
+    smaller ones.
+    """
     for name in sorted({*tensors, *like}):
         if name not in tensors:
             difference = f"it lacks the tensor '{name}'"
         elif name not in like:
             difference = f"it holds a tensor '{name}', which the run's model does not have"
         elif _described(tensors[name]) != _described(like[name]):
-            difference = f"its tensor '{name}' is {_described(tensors[name])}, not {_described(like[name])}"
+            difference = (
+                f"its tensor '{name}' is {_described(tensors[name])}, not {_described(like[name])}"
+            )
         else:
             continue
-        raise ConfigError(f"The checkpoint {path} holds another model than the run's config describes: {difference}.")
+        raise ConfigError(
+            f"The checkpoint {path} holds another model than the run's config describes: {difference}."
+        )
 
 
 def _described(tensor: Tensor) -> str:
@@ -93,18 +108,25 @@ def checksum(tensors: Mapping[str, Tensor], about: About) -> str:
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's parameters, each tied parameter once (safetensors stores no shared memory)."""
+    """Return the model's parameters, each tied parameter once (safetensors stores no shared
+    memory).
+    """
     return dict(model.named_parameters(remove_duplicate=True))
 
 
 def load_weights(
     path: Path, model: nn.Module, about: About | None = None, device: str | torch.device = "cpu"
 ) -> dict[str, Tensor]:
-    """Read a model's tensors. Raises `ConfigError` as `load` does, and for a weight that is not finite."""
+    """Read a model's tensors. Raises `ConfigError` as `load` does, and for a weight that is not
+    finite.
+    """
     weights = load(path, device, model_state(model), about)
     for name, tensor in weights.items():
         finite = bool(tensor.isfinite().all())
-        require(finite, f"The checkpoint {path} is damaged: its tensor '{name}' holds a number that is not finite.")
+        require(
+            finite,
+            f"The checkpoint {path} is damaged: its tensor '{name}' holds a number that is not finite.",
+        )
     return weights
 
 
@@ -115,11 +137,14 @@ def load_model_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             parameter.copy_(tensors[name])
 
 
-def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return AdamW's moments and step counts of the given parameters, keyed by `<what>/<parameter>`.
+def optimizer_state(
+    parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """Return AdamW's moments and step counts of the given parameters, keyed by
+    `<what>/<parameter>`.
 
-    A parameter that has had no gradient (such as one that a registered attention does not use) gets AdamW's initial
-    zeros.
+    A parameter that has had no gradient (such as one that a registered attention does not use) gets
+    AdamW's initial zeros.
     """
     state: dict[str, Tensor] = {}
     if not optimizer.state:  # before the first step
@@ -132,7 +157,11 @@ def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Opt
 
 def _beginning(parameter: Tensor) -> dict[str, Tensor]:
     zeros = torch.zeros_like(parameter, requires_grad=False)
-    return {"step": torch.zeros((), device=parameter.device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": zeros,
+        "exp_avg_sq": zeros.clone(),
+    }
 
 
 def empty_optimizer(step: int, model: nn.Module) -> dict[str, Tensor]:
@@ -147,26 +176,40 @@ def empty_optimizer(step: int, model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_optimizer(
-    path: Path, step: int, model: nn.Module, about: About | None = None, device: str | torch.device = "cpu"
+    path: Path,
+    step: int,
+    model: nn.Module,
+    about: About | None = None,
+    device: str | torch.device = "cpu",
 ) -> dict[str, Tensor]:
     """Read AdamW's state of a model after `step` steps, and its `RUNNING_LOSS`.
 
-    Raises `ConfigError` as `load` does, for NaN, and for a step count that is not `step`. A moment may be infinite: its
-    weight then no longer changes.
+    Raises `ConfigError` as `load` does, for NaN, and for a step count that is not `step`. A moment
+    may be infinite: its weight then no longer changes.
     """
     state = load(path, device, empty_optimizer(step, model), about)
     for name, tensor in state.items():
         missing = bool(tensor.isnan().any())
         require(not missing, f"The checkpoint {path} is damaged: its tensor '{name}' holds a NaN.")
-        counted = not name.startswith("step/") or tensor.item() in (0, step)  # 0: the parameter has had no gradient
-        require(counted, f"The checkpoint {path} is damaged: its tensor '{name}' is {tensor.tolist()}, not {step}.")
+        counted = not name.startswith("step/") or tensor.item() in (
+            0,
+            step,
+        )  # 0: the parameter has had no gradient
+        require(
+            counted,
+            f"The checkpoint {path} is damaged: its tensor '{name}' is {tensor.tolist()}, not {step}.",
+        )
     return state
 
 
 def load_optimizer_state(
-    parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
+    parameters: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
 ) -> None:
-    """Restore AdamW's moments and step counts on each parameter's device, where the fused kernel needs them."""
+    """Restore AdamW's moments and step counts on each parameter's device, where the fused kernel
+    needs them.
+    """
     for key, tensor in tensors.items():
         what, name = key.split("/", 1)
         optimizer.state[parameters[name]][what] = tensor.to(parameters[name].device)

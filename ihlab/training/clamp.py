@@ -13,16 +13,19 @@ class Clamp:
     """A quantity that is fixed (clamped) while the rest of the model trains.
 
     - `what`: "alpha" or "beta" (arXiv 2411.19574, equation 5), or "pattern";
-    - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all heads of the layer;
-    - `column`: for alpha and beta, 0 is the current token (alpha1, beta1), 1 the previous one (alpha2, beta2); None:
-      all columns;
-    - `value`: for alpha and beta, a number, or None for the checkpoint's value. A pattern depends on the tokens, so it
-      takes a name instead: "previous" (each token attends to the previous one, the first to itself or, with the strict
-      mask, to nothing), "uniform" (equally to all visible keys), "zero" (to nothing: the head is off) or "last" (to
-      nothing; the attention of a sequence's last token is not clamped).
+    - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all
+      heads of the layer;
+    - `column`: for alpha and beta, 0 is the current token (alpha1, beta1), 1 the previous one
+      (alpha2, beta2); None: all columns;
+    - `value`: for alpha and beta, a number, or None for the checkpoint's value. A pattern depends
+      on the tokens, so it takes a name instead: "previous" (each token attends to the previous one,
+      the first to itself or, with the strict mask, to nothing), "uniform" (equally to all visible
+      keys), "zero" (to nothing: the head is off) or "last" (to nothing; the attention of a
+      sequence's last token is not clamped).
 
-    If two clamps act on the same weight, the later one applies. Where the columns of a head sum to 1 by construction
-    ("kv_gate", "kv_sum1"), a clamp of one column freezes all columns: the others share 1 minus its value equally.
+    If two clamps act on the same weight, the later one applies. Where the columns of a head sum to
+    1 by construction ("kv_gate", "kv_sum1"), a clamp of one column freezes all columns: the others
+    share 1 minus its value equally.
     """
 
     what: str
@@ -34,7 +37,10 @@ class Clamp:
     def __post_init__(self) -> None:
         choose("clamp", self.what, CLAMPED)
         if self.what == "pattern":
-            require(self.column is None, f"Clamp.column is {self.column}, but a pattern has no columns: leave it out.")
+            require(
+                self.column is None,
+                f"Clamp.column is {self.column}, but a pattern has no columns: leave it out.",
+            )
             require(
                 isinstance(self.value, str),
                 f"Clamp.value is {shown(self.value)}, but a pattern needs a name: {', '.join(PATTERNS)}.",
@@ -42,7 +48,10 @@ class Clamp:
             choose("pattern", str(self.value), PATTERNS)
         elif self.value is not None:
             number = not isinstance(self.value, str)
-            require(number, f"Clamp.value is {shown(self.value)}, but {self.what} needs a finite number, or None.")
+            require(
+                number,
+                f"Clamp.value is {shown(self.value)}, but {self.what} needs a finite number, or None.",
+            )
 
     def check(self, model: ModelConfig) -> None:
         """Raise `ConfigError` if the model has no such layer, head or column, or no shift to clamp."""

@@ -1,10 +1,12 @@
-"""Clamps in training: written into a checkpoint, then kept in every forward pass by TransformerLens hooks.
+"""Clamps in training: written into a checkpoint, then kept in every forward pass by TransformerLens
+hooks.
 
-A clamp of alpha or beta is stored in the parameter itself. The hook at `hook_alpha` or `hook_beta` detaches the clamped
-weights, and their AdamW moments are zero; weight decay never acts on alpha or beta. So AdamW adds exactly 0 to them at
-every step, the stored parameter is what the forward pass reads, and the gradient's norm, by which all gradients are
-clipped, excludes them. A clamped pattern is set at `hook_pattern`, which makes attention compute explicit patterns;
-the head's query and key weights then get no gradient, and weight decay shrinks them without effect.
+A clamp of alpha or beta is stored in the parameter itself. The hook at `hook_alpha` or `hook_beta`
+detaches the clamped weights, and their AdamW moments are zero; weight decay never acts on alpha or
+beta. So AdamW adds exactly 0 to them at every step, the stored parameter is what the forward pass
+reads, and the gradient's norm, by which all gradients are clipped, excludes them. A clamped pattern
+is set at `hook_pattern`, which makes attention compute explicit patterns; the head's query and key
+weights then get no gradient, and weight decay shrinks them without effect.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +24,11 @@ Hook = Callable[[Tensor, HookPoint], Tensor]
 
 
 def install(model: Transformer, clamps: Sequence[Clamp]) -> None:
-    """Add the clamps to a model as permanent hooks: `model.reset_hooks(including_permanent=True)` removes them.
+    """Add the clamps to a model as permanent hooks: `model.reset_hooks(including_permanent=True)`
+    removes them.
 
-    Call this before `torch.compile` and before any other hook is added, so that later hooks see the clamped values.
+    Call this before `torch.compile` and before any other hook is added, so that later hooks see the
+    clamped values.
     """
     for clamp in clamps:
         attention = model.layers[clamp.layer].attn
@@ -68,7 +72,8 @@ def set_pattern(
 ) -> Float[Tensor, "query key"]:
     """Return the named pattern of `PATTERNS` over the keys that are visible to each query.
 
-    The pattern "last" is all zeros. Its last row is not used, because the last token's attention is not clamped.
+    The pattern "last" is all zeros. Its last row is not used, because the last token's attention is
+    not clamped.
     """
     if name in ("zero", "last"):
         return torch.zeros(visible.shape, dtype=dtype, device=visible.device)
@@ -85,7 +90,9 @@ def _all_or(index: int | None) -> int | slice:
 
 
 def _entries(clamp: Clamp, shift: TokenShift) -> tuple[int | slice, int | slice]:
-    """Return the frozen heads and columns: all columns if the shift ties its columns (they sum to 1)."""
+    """Return the frozen heads and columns: all columns if the shift ties its columns (they sum to
+    1).
+    """
     column = None if shift.rule.tied else clamp.column
     return _all_or(clamp.head), _all_or(column)
 
@@ -103,12 +110,16 @@ def _freeze_weight(clamp: Clamp, shift: TokenShift) -> Hook:
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
     def put(pattern: Tensor, hook: HookPoint) -> Tensor:
         queries, n_pos = pattern.shape[-2:]  # in decoding, the queries are only the last positions
-        visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(-1 if strict else 0)
+        visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(
+            -1 if strict else 0
+        )
         heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
         heads[_all_or(clamp.head)] = True
         if clamp.value == "last":
             free = torch.arange(queries, device=pattern.device) == queries - 1
             heads = heads & ~free[:, None]
-        return torch.where(heads, set_pattern(str(clamp.value), visible, pattern.dtype)[n_pos - queries :], pattern)
+        return torch.where(
+            heads, set_pattern(str(clamp.value), visible, pattern.dtype)[n_pos - queries :], pattern
+        )
 
     return put

@@ -24,24 +24,29 @@ def compiled(
 ) -> Callable[..., Tensor]:
     """Return the loss of a run, or of a stack of `members`, compiled if its config says so.
 
-    `loss` is a module-level function of a model (for a stack: of a module and stacked weights) and of the tensors of a
-    batch. A graph takes the weights as arguments, so a later run of the same kind reuses it. The number of scored
-    positions is a dynamic size from the first step on; a stack has one graph for each of a few sizes
-    (`ihlab.training.ensemble.stack_batches`). So a run's numbers do not depend on the runs before it.
+    `loss` is a module-level function of a model (for a stack: of a module and stacked weights) and
+    of the tensors of a batch. A graph takes the weights as arguments, so a later run of the same
+    kind reuses it. The number of scored positions is a dynamic size from the first step on; a stack
+    has one graph for each of a few sizes (`ihlab.training.ensemble.stack_batches`). So a run's
+    numbers do not depend on the runs before it.
 
-    Graphs of other kinds of runs are dropped first: torch keeps at most eight graphs per function, then silently runs
-    eagerly. On a CPU without a C++ compiler, return `loss` itself, with a warning (`can_compile`).
+    Graphs of other kinds of runs are dropped first: torch keeps at most eight graphs per function,
+    then silently runs eagerly. On a CPU without a C++ compiler, return `loss` itself, with a
+    warning (`can_compile`).
     """
     if not (config.compile and can_compile(device.type)):
         return loss
     kind = (config.graph, device, members)
     if config.clamps or _current != [kind]:
         forget()
-        # A clamp is a hook. It is compiled into the graph without a guard, so no other run may use that graph.
+        # A clamp is a hook. It is compiled into the graph without a guard, so no other run may use
+        # that graph.
         _current[:] = [] if config.clamps else [kind]
 
     def called(*arguments: Any) -> Tensor:
-        if members is None and arguments[2] is not None:  # the number of scored positions, and of gathered queries
+        if (
+            members is None and arguments[2] is not None
+        ):  # the number of scored positions, and of gathered queries
             from torch._dynamo import maybe_mark_dynamic
 
             for x in arguments[2:]:
@@ -56,7 +61,9 @@ def compiled(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise `ConfigError` if torch fails to compile, or to load what it compiled before (a truncated library, say)."""
+    """Raise `ConfigError` if torch fails to compile, or to load what it compiled before (a
+    truncated library, say).
+    """
     # Imported here: the compiler takes seconds, and most runs are not compiled.
     from torch._dynamo.exc import TorchDynamoException
     from torch._inductor.exc import InductorError
@@ -82,7 +89,9 @@ def can_compile(device_type: str) -> bool:
 
     Without a compiler, runs are trained uncompiled: only speed and rounding change.
     """
-    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))  # torch's choice
+    compiler = os.environ.get(
+        "CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    )  # torch's choice
     if device_type != "cpu" or which(compiler) is not None:
         return True
     warnings.warn(

@@ -22,7 +22,12 @@ MOST_EVALUATIONS = 1_000_000
 
 DEFAULT_TASK: dict[str, Any] = {"vocab_size": 128, "length": 32}
 """Fields of the `InductionTask` that a run has if no task is given."""
-DEFAULT_MODEL: dict[str, Any] = {"n_layers": 1, "d_model": 64, "n_heads": 4, "attention": "kv_shift"}
+DEFAULT_MODEL: dict[str, Any] = {
+    "n_layers": 1,
+    "d_model": 64,
+    "n_heads": 4,
+    "attention": "kv_shift",
+}
 """Fields of the `ModelConfig` that a run has if no model is given. Its vocabulary and context length are the task's."""
 
 if TYPE_CHECKING:
@@ -95,7 +100,9 @@ class RunConfig:
     checkpoints: int = 16
     init_shift: tuple[float, float] | None = None
     stop_at_accuracy: float | None = renamed(default=None, was="until")
-    stop_at_metric: Literal["accuracy_first", "accuracy"] = renamed(default="accuracy_first", was="until_metric")
+    stop_at_metric: Literal["accuracy_first", "accuracy"] = renamed(
+        default="accuracy_first", was="until_metric"
+    )
     clamped: tuple[Clamp, ...] = ()
     undecayed: tuple[str, ...] = ()
 
@@ -109,7 +116,9 @@ class RunConfig:
             require(value >= bound, f"RunConfig.{name} is {value}, but must be at least {bound}.")
         for name in ("lr", "clip"):
             value = getattr(self, name)
-            require(value is None or value > 0, f"RunConfig.{name} is {value}, but must be positive.")
+            require(
+                value is None or value > 0, f"RunConfig.{name} is {value}, but must be positive."
+            )
         for name in ("weight_decay", "eval_growth"):
             value = getattr(self, name)
             require(value >= 0, f"RunConfig.{name} is {value}, but must not be negative.")
@@ -133,7 +142,9 @@ class RunConfig:
             f"RunConfig.accumulate is {self.accumulate}, which does not divide batch_size={self.batch_size}.",
         )
         # A leading "-" looks like a command-line option. A spreadsheet reads "=", "+", "-" and "@" as a formula.
-        named = self.name.isprintable() and "/" not in self.name and self.name[:1] not in ("", *".=+-@")
+        named = (
+            self.name.isprintable() and "/" not in self.name and self.name[:1] not in ("", *".=+-@")
+        )
         require(
             named and len(self.name.encode()) <= LONGEST_NAME,
             f"RunConfig.name is {shown(self.name)}, but must be usable as a folder name: printable, without '/', at "
@@ -155,7 +166,9 @@ class RunConfig:
 
     def _check_evaluations(self) -> None:
         """Raise `ConfigError` for more evaluations than a table of metrics can hold."""
-        dense = self.steps / self.eval_every  # an upper bound: growth widens the gaps after 1 / eval_growth of them
+        dense = (
+            self.steps / self.eval_every
+        )  # an upper bound: growth widens the gaps after 1 / eval_growth of them
         if self.eval_growth * dense > 1:
             dense = 1 / self.eval_growth
         require(
@@ -221,7 +234,9 @@ class RunConfig:
 
     def reached(self, row: Mapping[str, float]) -> bool:
         """Return whether training ends early, after an evaluation with this row of metrics."""
-        return self.stop_at_accuracy is not None and row[self.stop_at_metric] >= self.stop_at_accuracy
+        return (
+            self.stop_at_accuracy is not None and row[self.stop_at_metric] >= self.stop_at_accuracy
+        )
 
     def eval_steps(self) -> list[int]:
         """Return the steps after which the run is evaluated: dense early, sparse late, with the first and the last."""
@@ -271,7 +286,9 @@ class Fork:
 
     def __post_init__(self) -> None:
         for clamp in self.clamps:
-            require(isinstance(clamp, Clamp), f"Fork.clamps holds {clamp!r}, but each must be a Clamp.")
+            require(
+                isinstance(clamp, Clamp), f"Fork.clamps holds {clamp!r}, but each must be a Clamp."
+            )
 
 
 @config
@@ -341,7 +358,10 @@ class Lessons:
             self.start >= 0 and self.every >= 1,
             f"Lessons.start is {self.start} and every is {self.every}, but must be at least 0 and 1.",
         )
-        require(0 < self.fraction < 1, f"Lessons.fraction is {self.fraction}, but must be between 0 and 1.")
+        require(
+            0 < self.fraction < 1,
+            f"Lessons.fraction is {self.fraction}, but must be between 0 and 1.",
+        )
 
 
 @config
@@ -353,10 +373,16 @@ class TaughtConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         longest, n_ctx = self.lessons.lengths[-1], self.model.n_ctx
-        require(longest <= n_ctx, f"Lessons.lengths has {longest}, but the model's n_ctx is {n_ctx}: too short.")
+        require(
+            longest <= n_ctx,
+            f"Lessons.lengths has {longest}, but the model's n_ctx is {n_ctx}: too short.",
+        )
         for name, only in {"accumulate": 1, "compile": False}.items():
             value = getattr(self, name)
-            require(value == only, f"TaughtConfig.{name} is {value}, but must be {only}: lessons have other shapes.")
+            require(
+                value == only,
+                f"TaughtConfig.{name} is {value}, but must be {only}: lessons have other shapes.",
+            )
 
     def reached(self, row: Mapping[str, float]) -> bool:
         """Return whether the lessons are learned, or training ends as without them."""
@@ -381,8 +407,16 @@ def taught(run: RunConfig, lessons: Lessons) -> TaughtConfig:
 def _altered(settings: Any) -> dict[str, Any]:
     """Return the fields of a config that differ from `first_defaults`, nested configs included, without names."""
     stored, usual = stored_names(settings), first_defaults(type(settings))
-    values = {stored[known.name]: getattr(settings, known.name) for known in fields(settings) if known.compare}
-    return {name: _content(value) for name, value in values.items() if name not in usual or value != usual[name]}
+    values = {
+        stored[known.name]: getattr(settings, known.name)
+        for known in fields(settings)
+        if known.compare
+    }
+    return {
+        name: _content(value)
+        for name, value in values.items()
+        if name not in usual or value != usual[name]
+    }
 
 
 def _content(value: Any) -> Any:
@@ -405,7 +439,10 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     for name in ("task", "model", "betas"):
         require(name in stored, f"The stored config has no '{name}'.")
     for name in ("task", "model"):
-        require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
+        require(
+            isinstance(stored[name], dict),
+            f"The stored config's {name} is {stored[name]!r}, but must be fields.",
+        )
     config_type: type[RunConfig] = RunConfig
     if "fork" in stored:
         config_type = ForkConfig
@@ -425,7 +462,9 @@ def _stored_model(stored: str, registered: tuple[str, ...]) -> ModelConfig:
 
     `registered`: the attention variants registered now, for the cache: a config with another variant is refused.
     """
-    model: ModelConfig = from_plain(ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model")
+    model: ModelConfig = from_plain(
+        ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model"
+    )
     return model
 
 
@@ -445,5 +484,8 @@ def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any
     if kind in kinds():
         return {"rule": 1, **_filled(kinds()[kind], stored)}
     unread = {name: value for name, value in stored.items() if name != "kind"}
-    vocab_size, length = stored.get("vocab_size", model.get("d_vocab")), stored.get("length", model.get("n_ctx"))
+    vocab_size, length = (
+        stored.get("vocab_size", model.get("d_vocab")),
+        stored.get("length", model.get("n_ctx")),
+    )
     return StoredTask(kind=kind, fields=unread, vocab_size=vocab_size, length=length)  # type: ignore[arg-type]  # checked

@@ -10,8 +10,8 @@ from tasks.config import ConfigError, require, shown
 def pick_device(name: str = "auto") -> torch.device:
     """Return a torch device by name; "auto" is a GPU if there is one.
 
-    Raises `ConfigError` if it is not available or cannot compute (such as the meta device), and under `torchrun`, whose
-    processes would all train the same run.
+    Raises `ConfigError` if it is not available or cannot compute (such as the meta device), and
+    under `torchrun`, whose processes would all train the same run.
     """
     require_one_process()
     if name == "auto":
@@ -20,7 +20,9 @@ def pick_device(name: str = "auto") -> torch.device:
         device = torch.device(name)
         torch.ones(1, device=device).item()  # on the meta device tensors have no values
     except Exception as error:  # of any backend
-        raise ConfigError(f"The device {shown(name)} cannot be used here ({shown(str(error))}).") from None
+        raise ConfigError(
+            f"The device {shown(name)} cannot be used here ({shown(str(error))})."
+        ) from None
     return device
 
 
@@ -28,5 +30,6 @@ def require_one_process() -> None:
     """Raise `ConfigError` under `torchrun`."""
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     require(
-        alone, "One process trains a run: leave torchrun out, and use a sweep (ihlab sweep) for many runs at a time."
+        alone,
+        "One process trains a run: leave torchrun out, and use a sweep (ihlab sweep) for many runs at a time.",
     )

@@ -1,4 +1,5 @@
-"""Ensembles: which runs can be trained as one stacked model, how many at once, and the stacked model.
+"""Ensembles: which runs can be trained as one stacked model, how many at once, and the stacked
+model.
 
 A stack holds the weights of several models; torch.vmap maps the model over them.
 """
@@ -36,20 +37,26 @@ FREE = ("name", "seed", "lr", "init_shift")
 CPU_VALUES = 524_288
 """Largest d_model x positions of a stacked step on a CPU, summed over all members.
 
-If fewer than eight fit, one member fills the cache, and sequential training is faster. Stacked training of eight takes
-.54 to .71 of the sequential time at 32,768 values per member, .73 to .80 at 65,536, and 1.0 to 1.5 from 131,072.
+If fewer than eight fit, one member fills the cache, and sequential training is faster. Stacked
+training of eight takes .54 to .71 of the sequential time at 32,768 values per member, .73 to .80 at
+65,536, and 1.0 to 1.5 from 131,072.
 """
 
 MOST_MEMBERS = 10_000
 
 EVALUATED_LOGITS = 2**28
-"""Maximum number of logits evaluated at a time: 1 GiB in float32. Members beyond it are evaluated afterwards."""
+"""Maximum number of logits evaluated at a time: 1 GiB in float32. Members beyond it are evaluated
+afterwards.
+"""
 
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
     """Return one config per member, with consecutive seeds that begin with this config's."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
-    require(members <= MOST_MEMBERS, f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.")
+    require(
+        members <= MOST_MEMBERS,
+        f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.",
+    )
     return [config.replace(seed=config.seed + i) for i in range(members)]
 
 
@@ -58,12 +65,22 @@ def check_members(configs: Sequence[RunConfig]) -> None:
     require(bool(configs), "An ensemble needs at least one member.")
     first = configs[0]
     for config in configs:
-        require(not isinstance(config, ForkConfig), f"'{config.name}' is a fork, but forks are trained one at a time.")
-        require(not isinstance(config, TaughtConfig), f"'{config.name}' has lessons, but such runs are not stacked.")
-        require(not config.clamped, f"RunConfig.clamped of '{config.name}' is set, but stacked runs have no clamps.")
+        require(
+            not isinstance(config, ForkConfig),
+            f"'{config.name}' is a fork, but forks are trained one at a time.",
+        )
+        require(
+            not isinstance(config, TaughtConfig),
+            f"'{config.name}' has lessons, but such runs are not stacked.",
+        )
+        require(
+            not config.clamped,
+            f"RunConfig.clamped of '{config.name}' is set, but stacked runs have no clamps.",
+        )
         dropout = config.model.dropout
         require(
-            not dropout, f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without dropout."
+            not dropout,
+            f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without dropout.",
         )
         differs = _difference(config, first)
         require(
@@ -72,12 +89,17 @@ def check_members(configs: Sequence[RunConfig]) -> None:
         )
     known: dict[str, RunConfig] = {}
     for config in configs:
-        require(config.digest not in known, f"Two members are the same run: seed {config.seed}, lr {config.lr}.")
+        require(
+            config.digest not in known,
+            f"Two members are the same run: seed {config.seed}, lr {config.lr}.",
+        )
         known[config.digest] = config
 
 
 def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FREE) -> str | None:
-    """Return the first field, such as "model.d_model", in which two configs differ. Those in `free` do not count."""
+    """Return the first field, such as "model.d_model", in which two configs differ. Those in `free`
+    do not count.
+    """
     if type(one) is not type(other):
         return prefix.rstrip(".")
     for field in fields(one):
@@ -91,13 +113,17 @@ def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FR
 
 
 def kind(config: RunConfig) -> str:
-    """Return the key that members have in common: the digest of a config whose `FREE` fields are at their defaults."""
+    """Return the key that members have in common: the digest of a config whose `FREE` fields are at
+    their defaults.
+    """
     usual = {name: RunConfig.__dataclass_fields__[name].default for name in FREE}
     return config.replace(**usual).digest
 
 
 def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
-    """Return the number of members to stack: on a CPU as many as fit in `CPU_VALUES`, or one if fewer than eight do."""
+    """Return the number of members to stack: on a CPU as many as fit in `CPU_VALUES`, or one if
+    fewer than eight do.
+    """
     if device.type != "cpu":
         return max(1, members)
     values = config.batch_size // config.accumulate * config.task.length * config.model.d_model
@@ -117,9 +143,10 @@ def stacks(members: Sequence[T], most: int) -> list[list[T]]:
 class Stack:
     """Models of one shape in training, as one model whose weights have a leading member dimension.
 
-    The gradient of the summed losses with respect to a member's weights is that member's own gradient. AdamW updates
-    all members with the largest learning rate. A member with a smaller rate takes the matching fraction of each update,
-    weight decay included, since the update is proportional to the rate.
+    The gradient of the summed losses with respect to a member's weights is that member's own
+    gradient. AdamW updates all members with the largest learning rate. A member with a smaller rate
+    takes the matching fraction of each update, weight decay included, since the update is
+    proportional to the rate.
     """
 
     def __init__(self, models: Sequence[Transformer], configs: Sequence[RunConfig]) -> None:
@@ -134,7 +161,9 @@ class Stack:
         self._losses = of_each_member(self.model, summed_loss, mapped)
 
     def joined(self, batches: Sequence[TrainingBatch]) -> TrainingBatch:
-        """Stack the members' microbatches (`stack_batches`). Raises `ConfigError` for packed documents."""
+        """Stack the members' microbatches (`stack_batches`). Raises `ConfigError` for packed
+        documents.
+        """
         require(
             all(batch.starts is None for batch in batches),
             f"{type(self.config.task).__name__} packs documents, which stacked runs do not read: train each alone.",
@@ -150,12 +179,16 @@ class Stack:
         return joined
 
     def member(self, tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
-        """Return one member's tensors. The step count has no member dimension, since all members share it."""
+        """Return one member's tensors. The step count has no member dimension, since all members
+        share it.
+        """
         return {name: tensor[i] if tensor.ndim else tensor for name, tensor in tensors.items()}
 
     def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member"]:
         """Return each member's summed loss of its microbatch."""
-        given = [x for x in batch.tensors if x is not None]  # a stack has no `starts`, and may have no `queries`
+        given = [
+            x for x in batch.tensors if x is not None
+        ]  # a stack has no `starts`, and may have no `queries`
         return self._losses(self.parameters, *given)
 
     def clip(self, limit: float) -> None:
@@ -177,17 +210,21 @@ class Stack:
     def evaluate(self, evaluator: Evaluator) -> list[dict[str, float]]:
         """Return the metrics of each member."""
         at_once = max(1, EVALUATED_LOGITS // (CHUNK_POSITIONS * self.config.model.d_vocab))
-        numbers = of_each_member(self.model, evaluator.numbers, partial(over_members, at_once=at_once))
+        numbers = of_each_member(
+            self.model, evaluator.numbers, partial(over_members, at_once=at_once)
+        )
         return [evaluator.row(of_member) for of_member in numbers(self.parameters).tolist()]
 
 
 def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> TrainingBatch:
-    """Stack the members' microbatches. Index and targets are padded with (0, IGNORE) to the longest, queries with 0.
+    """Stack the members' microbatches. Index and targets are padded with (0, IGNORE) to the
+    longest, queries with 0.
 
-    Scored positions are always gathered, since they may differ between members. If any member's `queries` is None, the
-    result is None: all members then have queries at all positions. With `half`, queries are padded to half of the
-    length, which is their maximum. A compiled stack needs this: torch.vmap treats sizes as constants, so each new size
-    is compiled again, which takes as long as several hundred steps. (In a solo run, sizes are dynamic.)
+    Scored positions are always gathered, since they may differ between members. If any member's
+    `queries` is None, the result is None: all members then have queries at all positions. With
+    `half`, queries are padded to half of the length, which is their maximum. A compiled stack needs
+    this: torch.vmap treats sizes as constants, so each new size is compiled again, which takes as
+    long as several hundred steps. (In a solo run, sizes are dynamic.)
     """
     everywhere = torch.arange(members[0].tokens.numel())
     index = [everywhere if member.index is None else member.index for member in members]
@@ -207,16 +244,21 @@ def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> Train
 
 
 def _padded_stack(tensors: Sequence[Tensor], value: int, least: int = 0) -> Tensor:
-    """Stack tensors, padded with `value` on the last axis to the longest, and to a length of at least `least`."""
+    """Stack tensors, padded with `value` on the last axis to the longest, and to a length of at
+    least `least`.
+    """
     longest = max(least, *(tensor.shape[-1] for tensor in tensors))
     return torch.stack([F.pad(x, (0, longest - x.shape[-1]), value=value) for x in tensors])
 
 
-def over_members(module: OfModel, weights: dict[str, Tensor], *arguments: Tensor, at_once: int | None = None) -> Tensor:
-    """Map a function of a model (`OfModel`) over stacked weights and arguments; return its results, stacked.
+def over_members(
+    module: OfModel, weights: dict[str, Tensor], *arguments: Tensor, at_once: int | None = None
+) -> Tensor:
+    """Map a function of a model (`OfModel`) over stacked weights and arguments; return its results,
+    stacked.
 
-    Weights have the model's parameter names; the module's own weights are not read. `at_once`: members per vmap chunk,
-    which bounds memory; None: all.
+    Weights have the model's parameter names; the module's own weights are not read. `at_once`:
+    members per vmap chunk, which bounds memory; None: all.
     """
 
     def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
@@ -229,9 +271,12 @@ def over_members(module: OfModel, weights: dict[str, Tensor], *arguments: Tensor
 
 
 def of_each_member(
-    model: Transformer, function: Callable[..., Tensor], mapped: Callable[..., Tensor] = over_members
+    model: Transformer,
+    function: Callable[..., Tensor],
+    mapped: Callable[..., Tensor] = over_members,
 ) -> Callable[..., Tensor]:
-    """Return a function of stacked weights and stacked arguments that maps `function(model, ...)` over members.
+    """Return a function of stacked weights and stacked arguments that maps `function(model, ...)`
+    over members.
 
     `mapped`: `over_members`, or its compiled version.
     """
@@ -256,7 +301,8 @@ def of_each_member(
 
 @torch.no_grad()
 def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " member"]:
-    """Scale each member's gradient to a norm of at most `limit`, as `clip_grad_norm_` does one model's.
+    """Scale each member's gradient to a norm of at most `limit`, as `clip_grad_norm_` does one
+    model's.
 
     Parameters have a leading member dimension. Returns the norms before clipping.
     """

@@ -1,4 +1,5 @@
-"""Read a run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`).
+"""Read a run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json`
+(or `diverged.json`).
 
 No torch here: `ihlab runs` reads thousands of folders.
 """
@@ -23,7 +24,9 @@ from tasks.registry import StoredTask, unregistered
 
 
 class RunFolder:
-    """A stored run without its model: its config, metrics and summaries. `Run` adds the model and writes the folder."""
+    """A stored run without its model: its config, metrics and summaries. `Run` adds the model and
+    writes the folder.
+    """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
@@ -32,11 +35,12 @@ class RunFolder:
     def open(cls, folder: str | Path, root: str | Path = "runs") -> Self:
         """Open a stored run by its folder or, as the commands do, by a name (`find_folder`).
 
-        A string that is not an existing path is a name: of a run of `ihlab.kept`, or of a run under `root`, where a
-        unique prefix of the folder's name is enough. A `Path` is not searched for.
+        A string that is not an existing path is a name: of a run of `ihlab.kept`, or of a run under
+        `root`, where a unique prefix of the folder's name is enough. A `Path` is not searched for.
 
-        Raises `ConfigError` if there is no such folder, if no run has the name (with the nearest name) or several do
-        (with their names), or if the config cannot be read or its hash is not the one at the end of the folder's name.
+        Raises `ConfigError` if there is no such folder, if no run has the name (with the nearest
+        name) or several do (with their names), or if the config cannot be read or its hash is not
+        the one at the end of the folder's name.
         """
         search = isinstance(folder, str) and not Path(folder).exists()
         folder = find_folder(folder, root) if search else Path(folder)
@@ -47,14 +51,24 @@ class RunFolder:
             config = from_dict(stored)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-        except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:  # of your own task
+        except (
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+        ) as error:  # of your own task
             raise ConfigError(
                 f"{path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())})."
             ) from None
         run, named = cls(folder, config), re.fullmatch(r".+-([0-9a-f]{10})", folder.absolute().name)
         right = named is None or run._digest in (None, named[1])
         task = type(config.task)
-        why = "" if is_frozen(task) else f": it was edited, or a default of {task.__name__} has changed"
+        why = (
+            ""
+            if is_frozen(task)
+            else f": it was edited, or a default of {task.__name__} has changed"
+        )
         other = f"{folder} is the folder of another config than its config.json holds (hash {run._digest}){why}."
         require(right, other)
         return run
@@ -64,7 +78,9 @@ class RunFolder:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """A table with one row per evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
+        """A table with one row per evaluation so far: step, tokens, train_loss, eval_loss,
+        accuracy, ...
+        """
         require(self.has_metrics, f"{self.folder} has no metrics yet.")
         steps, done = self.checkpoints, self.done
         last, known = -1, None
@@ -78,8 +94,8 @@ class RunFolder:
     def last_evaluation(self) -> dict[str, float]:
         """Return the last row of the metrics.
 
-        If the last checkpoint's `record` (size and CRC-32) matches the whole file, the file is as it was written, and
-        only its last row is parsed. Raises `ConfigError` as `metrics` does.
+        If the last checkpoint's `record` (size and CRC-32) matches the whole file, the file is as
+        it was written, and only its last row is parsed. Raises `ConfigError` as `metrics` does.
         """
         steps, path = self.checkpoints, self.folder / "metrics.csv"
         content = b""
@@ -88,7 +104,13 @@ class RunFolder:
         if content and record(content) == self._known_metrics(steps[-1]):
             with suppress(ValueError):  # not written by training
                 names, *_, cells = as_text(content, path).splitlines()
-                row = dict(zip(names.split(","), (float(cell or "nan") for cell in cells.split(",")), strict=True))
+                row = dict(
+                    zip(
+                        names.split(","),
+                        (float(cell or "nan") for cell in cells.split(",")),
+                        strict=True,
+                    )
+                )
                 if row.get("step") == steps[-1]:
                     return row
         return {str(name): float(value) for name, value in self.metrics.iloc[-1].items()}
@@ -96,14 +118,16 @@ class RunFolder:
     def metrics_to(self, step: int, known: str | None = None) -> pd.DataFrame:
         """Return the metrics, checked up to a step.
 
-        Raises `ConfigError` for a `metrics.csv` that cannot be read, that lacks an evaluation up to the step, or whose
-        beginning does not match `known`, the `record` of a checkpoint.
+        Raises `ConfigError` for a `metrics.csv` that cannot be read, that lacks an evaluation up to
+        the step, or whose beginning does not match `known`, the `record` of a checkpoint.
         """
         evaluations = [evaluation for evaluation in self.config.eval_steps() if evaluation <= step]
         return read_metrics(self.folder / "metrics.csv", evaluations, known)
 
     def _known_metrics(self, step: int) -> str | None:
-        """Return a checkpoint's `record` of the metrics; None if it has none or is damaged (`model` then raises)."""
+        """Return a checkpoint's `record` of the metrics; None if it has none or is damaged (`model`
+        then raises).
+        """
         try:
             about = stored_about(self.checkpoint_path(step))
         except ConfigError:
@@ -113,9 +137,14 @@ class RunFolder:
         return None
 
     def require_task(self) -> None:
-        """Raise `ConfigError`, naming the file, if the run's task is not registered: its sequences cannot be drawn."""
+        """Raise `ConfigError`, naming the file, if the run's task is not registered: its sequences
+        cannot be drawn.
+        """
         task = self.config.task
-        require(not isinstance(task, StoredTask), f"{self.folder / 'config.json'}: {unregistered(task.kind)}")
+        require(
+            not isinstance(task, StoredTask),
+            f"{self.folder / 'config.json'}: {unregistered(task.kind)}",
+        )
 
     @property
     def has_metrics(self) -> bool:
@@ -124,11 +153,16 @@ class RunFolder:
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """A summary of the finished run (seconds, tokens per second, versions, device); None if it has not finished.
+        """A summary of the finished run (seconds, tokens per second, versions, device); None if it
+        has not finished.
 
         Raises `ConfigError` for a `done.json` that is damaged.
         """
-        return read_summary(self.folder / "done.json", {"steps": int, "n_params": int, "seconds": float}, self._digest)
+        return read_summary(
+            self.folder / "done.json",
+            {"steps": int, "n_params": int, "seconds": float},
+            self._digest,
+        )
 
     @property
     def diverged(self) -> dict[str, Any] | None:
@@ -140,7 +174,9 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> list[int]:
-        """The steps at which a model can be opened. Raises `ConfigError` for a name that is not a checkpoint's."""
+        """The steps at which a model can be opened. Raises `ConfigError` for a name that is not a
+        checkpoint's.
+        """
         folder = self.folder / "checkpoints"
         if not present(folder):
             return []
@@ -151,7 +187,9 @@ class RunFolder:
         return sorted(step for step in steps if step is not None)
 
     def _step_of(self, name: str) -> int | None:
-        """Return the step of a model's file, None for any other file. Raises `ConfigError` for `step-x.safetensors`."""
+        """Return the step of a model's file, None for any other file. Raises `ConfigError` for
+        `step-x.safetensors`.
+        """
         if not (name.startswith("step-") and name.endswith(".safetensors")):
             return None
         parsed = re.fullmatch(r"step-(0|[1-9][0-9]{0,18})(\.optimizer)?\.safetensors", name)
@@ -165,7 +203,9 @@ class RunFolder:
         return int(parsed[1])
 
     def about(self, step: int) -> dict[str, str]:
-        """Return the metadata of a checkpoint at a step: the step and, unless the task's kind is unknown, the run."""
+        """Return the metadata of a checkpoint at a step: the step and, unless the task's kind is
+        unknown, the run.
+        """
         about = {"step": str(step)}
         if self._digest:
             about["run"] = self._digest
@@ -179,7 +219,8 @@ class RunFolder:
         return self.config.digest
 
     def require_checkpoint(self, step: int | None = None) -> int:
-        """Return the given step. By default return the last one: for a finished run, the step at which it ended.
+        """Return the given step. By default return the last one: for a finished run, the step at
+        which it ended.
 
         Raises `ConfigError` if the step has no checkpoint.
         """
@@ -188,7 +229,10 @@ class RunFolder:
         if step is None:
             done = self.done
             step = done["steps"] if done else steps[-1]
-        require(step in steps, f"{self.folder} has no checkpoint at step {step}; it has {', '.join(map(str, steps))}.")
+        require(
+            step in steps,
+            f"{self.folder} has no checkpoint at step {step}; it has {', '.join(map(str, steps))}.",
+        )
         return step
 
     def checkpoint_path(self, step: int) -> Path:

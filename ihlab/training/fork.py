@@ -1,4 +1,6 @@
-"""Forks: training continued from a checkpoint as a new run, with clamps, rewound weights or another task."""
+"""Forks: training continued from a checkpoint as a new run, with clamps, rewound weights or another
+task.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,41 +43,51 @@ def fork(
     report: Report | None = None,
     callback: Callback | None = None,
 ) -> Run:
-    """Continue training from the checkpoint of `run` at `step` up to `steps`, with `clamps`; return the new run.
+    """Continue training from the checkpoint of `run` at `step` up to `steps`, with `clamps`; return
+    the new run.
 
-    Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and uncompiled, the
-    fork is bit for bit what `run` would become. Only the clamps given here apply. If you fork a clamped fork without
-    clamps, its clamped values are trained again, starting from their clamped values.
+    Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and
+    uncompiled, the fork is bit for bit what `run` would become. Only the clamps given here apply.
+    If you fork a clamped fork without clamps, its clamped values are trained again, starting from
+    their clamped values.
 
     - `name`: the new run's name; by default `run`'s name and "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
-    - `compiled`: whether to train through `torch.compile`; by default as in `run`. Clamps work with it too;
+    - `compiled`: whether to train through `torch.compile`; by default as in `run`. Clamps work with
+      it too;
     - `task`: the task to train on; by default that of `run`;
-    - `rewound`: names of parameters (`named_parameters`) that return to their values before training, with moments of
-      zero;
-    - `new_moments`: whether AdamW's moments of all parameters start again at zero. AdamW's step count, which
-      sets their bias correction, goes on, so the first updates are small. The checkpoint then needs no optimiser state;
+    - `rewound`: names of parameters (`named_parameters`) that return to their values before
+      training, with moments of zero;
+    - `new_moments`: whether AdamW's moments of all parameters start again at zero. AdamW's step
+      count, which sets their bias correction, goes on, so the first updates are small. The
+      checkpoint then needs no optimiser state;
     - `root`, `device`, `report`, `callback`: as in `train`.
 
-    Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
-    clamps. The first row of `metrics.csv` is the clamped model at `step`, before any training with the clamps;
-    `train_loss` counts only later steps. `fork(...).model(step)` behaves as it was trained: its parameters hold the
-    clamped values, and the clamps are hooked. A finished fork is returned unchanged; an interrupted one is resumed.
+    Once created, the fork's folder does not need its parent's. `config.json` names the parent, the
+    step and the clamps. The first row of `metrics.csv` is the clamped model at `step`, before any
+    training with the clamps; `train_loss` counts only later steps. `fork(...).model(step)` behaves
+    as it was trained: its parameters hold the clamped values, and the clamps are hooked. A finished
+    fork is returned unchanged; an interrupted one is resumed.
 
-    Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp on a layer, head
-    or column that does not exist or on the alpha of a vanilla model, a parameter that the model does not have, `steps`
-    not greater than `step`, a task whose data has changed since, and under `torchrun`.
+    Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp
+    on a layer, head or column that does not exist or on the alpha of a vanilla model, a parameter
+    that the model does not have, `steps` not greater than `step`, a task whose data has changed
+    since, and under `torchrun`.
     """
     pick_device(device)  # raises before anything is written
     require_callback(callback)
     more: dict[str, Any] = {"task": task, "rewound": rewound, "new_moments": new_moments}
-    config = fork_config(run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, **more)
+    config = fork_config(
+        run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, **more
+    )
     start_fork(run, config, root)
     return train(config, root, device, report, callback=callback)
 
 
 def start_fork(run: Run, config: ForkConfig, root: str | Path = "runs") -> None:
-    """Make the folder of a fork of `run` with the checkpoint it starts from, which `train(config, root)` continues."""
+    """Make the folder of a fork of `run` with the checkpoint it starts from, which `train(config,
+    root)` continues.
+    """
     forked, step = Run.create(config, root), config.first_step
     with forked.lock():
         if not (forked.optimizer_path(step).exists() and forked.checkpoint_path(step).exists()):
@@ -154,5 +166,7 @@ def _rewind(model: Transformer, optimizer_state: dict[str, Tensor], config: Fork
             parameters[name].copy_(first[name])
     for key, tensor in optimizer_state.items():
         what, _, name = key.partition("/")
-        if what in ("exp_avg", "exp_avg_sq") and (config.fork.new_moments or name in config.fork.rewound):
+        if what in ("exp_avg", "exp_avg_sq") and (
+            config.fork.new_moments or name in config.fork.rewound
+        ):
             tensor.zero_()

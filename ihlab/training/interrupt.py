@@ -12,7 +12,9 @@ ONE_INTERRUPT = 1.0  # seconds
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was interrupted, and has saved a checkpoint. `signum`: the signal, SIGINT (Ctrl-C) or SIGTERM."""
+    """Training was interrupted, and has saved a checkpoint. `signum`: the signal, SIGINT (Ctrl-C)
+    or SIGTERM.
+    """
 
     signum = signal.SIGINT
 
@@ -30,9 +32,11 @@ def exit_code(stopped: KeyboardInterrupt) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Make SIGTERM raise `Terminated`, and Ctrl-C raise KeyboardInterrupt even if the shell ignores SIGINT.
+    """Make SIGTERM raise `Terminated`, and Ctrl-C raise KeyboardInterrupt even if the shell ignores
+    SIGINT.
 
-    A shell ignores SIGINT for background jobs. Training always handles it, since an interrupt loses nothing.
+    A shell ignores SIGINT for background jobs. Training always handles it, since an interrupt loses
+    nothing.
     """
     stopping = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,11 +47,13 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C or SIGTERM into a flag that the loop reads between steps; a second one stops at once.
+    """Turn the first Ctrl-C or SIGTERM into a flag that the loop reads between steps; a second one
+    stops at once.
 
-    Stopping inside an optimiser step would leave the model half updated. Interrupts less than `ONE_INTERRUPT` seconds
-    after the first count as the same one: a terminal sends Ctrl-C to a pool's workers, and the pool, which does not
-    know that, sends it again. If the program has its own SIGTERM handler, that stays in place.
+    Stopping inside an optimiser step would leave the model half updated. Interrupts less than
+    `ONE_INTERRUPT` seconds after the first count as the same one: a terminal sends Ctrl-C to a
+    pool's workers, and the pool, which does not know that, sends it again. If the program has its
+    own SIGTERM handler, that stays in place.
     """
     asked, since, first = threading.Event(), math.inf, signal.SIGINT
 
@@ -77,7 +83,9 @@ def _stop(signum: int, frame: Any) -> NoReturn:
 
 @contextmanager
 def _handled(handle: Any, *signums: signal.Signals) -> Iterator[None]:
-    """Install a handler of signals, and restore the old ones afterwards. Outside the main thread, do nothing."""
+    """Install a handler of signals, and restore the old ones afterwards. Outside the main thread,
+    do nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -16,7 +16,9 @@ from tasks import IGNORE
 from tasks.config import require
 
 Found = tuple[Sequence[Sequence[int]], dict[str, float]]
-"""Lessons, each the tokens of a question and its answer, and the columns of metrics that finding them has measured."""
+"""Lessons, each the tokens of a question and its answer, and the columns of metrics that finding
+them has measured.
+"""
 Find = Callable[[Transformer, int], Found]
 """Finds the lessons of a model at a step."""
 
@@ -28,8 +30,9 @@ PADDING = -1
 class LessonBook:
     """The lessons of a run in training.
 
-    `lessons` [lesson, longest + 1] holds the tokens of a question, its answer, then padding. They are stored in the
-    folder of the run, `lessons/step-N.safetensors`, so that a resumed run goes on with the same ones.
+    `lessons` [lesson, longest + 1] holds the tokens of a question, its answer, then padding. They
+    are stored in the folder of the run, `lessons/step-N.safetensors`, so that a resumed run goes on
+    with the same ones.
     """
 
     def __init__(self, run: Run, find: Find) -> None:
@@ -41,7 +44,9 @@ class LessonBook:
             self.measured[MEASURED[self.config.lessons.rows]] = 0.0
 
     def renew(self, step: int, model: Transformer) -> dict[str, float]:
-        """Find lessons, if the step is one at which they are renewed. Return what is known of the model."""
+        """Find lessons, if the step is one at which they are renewed. Return what is known of the
+        model.
+        """
         if step in self.config.renewals():
             new_lessons, self.measured = self.find(model, step)
             self.lessons = np.full((len(new_lessons), self.lessons.shape[1]), PADDING)
@@ -55,25 +60,31 @@ class LessonBook:
     def resume(self, step: int, last: dict[str, int | float]) -> None:
         """Load the lessons in use after a step. `last` is its row of metrics, or an earlier one.
 
-        Raises `ConfigError` for a file that is missing or damaged, or has ids that the model does not read.
+        Raises `ConfigError` for a file that is missing or damaged, or has ids that the model does
+        not read.
         """
         self.measured = {name: float(last[name]) for name in self.measured}
         earlier = [renewal for renewal in self.config.renewals() if renewal <= step]
         if earlier:
             path = self.run.lessons_path(earlier[-1])
-            stored = checkpoint.load(path, about=self.run.about(earlier[-1])).get("lessons", torch.zeros(0))
+            stored = checkpoint.load(path, about=self.run.about(earlier[-1])).get(
+                "lessons", torch.zeros(0)
+            )
             require(
                 stored.ndim == 2
                 and stored.dtype == torch.int64
                 and stored.shape[1] == self.lessons.shape[1]
                 and bool(((stored >= PADDING) & (stored < self.config.model.d_vocab)).all())
-                and {*(stored >= 0).sum(dim=1).tolist()} <= {length + 1 for length in self.config.lessons.lengths},
+                and {*(stored >= 0).sum(dim=1).tolist()}
+                <= {length + 1 for length in self.config.lessons.lengths},
                 f"{path} does not hold lessons of the run: remove the run's folder to train it anew.",
             )
             self.lessons = stored.numpy()
 
     def batches(self, step: int) -> list[TrainingBatch]:
-        """Return a step's lessons, one batch for each length. None are drawn before the first are found."""
+        """Return a step's lessons, one batch for each length. None are drawn before the first are
+        found.
+        """
         if not len(self.lessons):
             return []
         rng = np.random.default_rng([len(SPLITS) + 1, self.config.seed, step])

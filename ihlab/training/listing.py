@@ -32,12 +32,15 @@ def runs(root: str | Path = "runs") -> pd.DataFrame:
 
     - `run`: the argument of `Run.open`: the folder's name if it is in `runs`, else its path;
     - `status`: done, diverged, unfinished or damaged;
-    - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: from its config;
-    - `step`: the step of its last evaluation, out of `steps`; `accuracy`: the accuracy at that step;
+    - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: from
+      its config;
+    - `step`: the step of its last evaluation, out of `steps`; `accuracy`: the accuracy at that
+      step;
     - `slices`: the accuracies of groups of answers, where they differ ("hops 1: 0.99, 2: 0.33");
     - `guess`: the accuracy of a guess (`ihlab.measure.guess`), NaN if `done.json` does not have it;
     - `seconds`: the time of training, NaN unless it is done;
-    - `problem`: for a damaged run, a sentence that names the file. All columns except run and status are then empty.
+    - `problem`: for a damaged run, a sentence that names the file. All columns except run and
+      status are then empty.
 
     Raises `ConfigError` if `root` cannot be read.
     """
@@ -62,7 +65,9 @@ def _facts(run: RunFolder) -> dict[str, Any]:
     elif run.diverged:
         status = DIVERGED
     last = {"step": 0, "accuracy": math.nan}
-    first = {config.first_step} if isinstance(config, ForkConfig) else set()  # a fork begins with a checkpoint
+    first = (
+        {config.first_step} if isinstance(config, ForkConfig) else set()
+    )  # a fork begins with a checkpoint
     if run.has_metrics or done or not set(run.checkpoints) <= first:
         last = run.last_evaluation()
         require("accuracy" in last, f"{run.folder / 'metrics.csv'} has no column 'accuracy'.")
@@ -76,7 +81,9 @@ def _facts(run: RunFolder) -> dict[str, Any]:
 
 
 def slices(row: Mapping[str, float]) -> str:
-    """Return the accuracies of a row's groups of answers as text, leaving out groups in which they hardly differ."""
+    """Return the accuracies of a row's groups of answers as text, leaving out groups in which they
+    hardly differ.
+    """
     groups: dict[str, dict[int, float]] = {}
     for name, accuracy in row.items():
         column = re.fullmatch(r"accuracy_(\w+)_(\d+)", name)

@@ -1,7 +1,9 @@
-"""Training: the optimiser and its learning rate, the batches, the model, the step, and the loop around it.
+"""Training: the optimiser and its learning rate, the batches, the model, the step, and the loop
+around it.
 
-`Training.train_step` is one training step. It is the same for one model (`SingleModel`) and for several stacked models
-(`ihlab.training.ensemble.Stack`), which return one loss per member; a single model is one member.
+`Training.train_step` is one training step. It is the same for one model (`SingleModel`) and for
+several stacked models (`ihlab.training.ensemble.Stack`), which return one loss per member; a single
+model is one member.
 """
 
 import inspect
@@ -47,9 +49,11 @@ T = TypeVar("T")
 
 
 class EagerAdamW(torch.optim.AdamW):
-    """AdamW outside compiled graphs. AdamW imports the compiler at its first step, which takes seconds.
+    """AdamW outside compiled graphs. AdamW imports the compiler at its first step, which takes
+    seconds.
 
-    The decorators that import it hide these methods from a graph, and switch gradients off in `step`.
+    The decorators that import it hide these methods from a graph, and switch gradients off in
+    `step`.
     """
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
@@ -60,10 +64,11 @@ class EagerAdamW(torch.optim.AdamW):
 def make_optimizer(
     model: Transformer, config: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Return fused AdamW. Weight decay acts only on the model's `decayed_parameters`, except `RunConfig.undecayed`.
+    """Return fused AdamW. Weight decay acts only on the model's `decayed_parameters`, except
+    `RunConfig.undecayed`.
 
-    `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own. Raises `ConfigError`
-    if `undecayed` names a parameter that has no weight decay anyway.
+    `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own.
+    Raises `ConfigError` if `undecayed` names a parameter that has no weight decay anyway.
     """
     decayed = model.decayed_parameters()
     unknown = set(config.undecayed) - decayed
@@ -84,7 +89,9 @@ def make_optimizer(
 
 
 def learning_rate(config: RunConfig, step: int) -> float:
-    """Return the learning rate of step `step` (0 .. steps - 1): linear warm-up, then `RunConfig.schedule`."""
+    """Return the learning rate of step `step` (0 .. steps - 1): linear warm-up, then
+    `RunConfig.schedule`.
+    """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     if config.schedule == "constant":
@@ -98,7 +105,9 @@ def learning_rate(config: RunConfig, step: int) -> float:
     return config.lr * (1 - done)
 
 
-def microbatches(config: RunConfig, step: int, lessons: Sequence[TrainingBatch] = ()) -> list[TrainingBatch]:
+def microbatches(
+    config: RunConfig, step: int, lessons: Sequence[TrainingBatch] = ()
+) -> list[TrainingBatch]:
     """Return the `RunConfig.accumulate` microbatches of one step of a run, and its lessons."""
     n_rows = config.batch_size - sum(len(lesson.tokens) for lesson in lessons)
     batch = draw(config.task, config.seed, "train", step, n_rows, packed=True)
@@ -131,7 +140,9 @@ def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T
 
 
 def dropout_seed(seed: int, step: int) -> int:
-    """Return the seed of a step's dropout. It depends only on the arguments, so a resumed run draws the same masks."""
+    """Return the seed of a step's dropout. It depends only on the arguments, so a resumed run draws
+    the same masks.
+    """
     return int(np.random.default_rng([len(SPLITS), seed, step]).integers(2**63))
 
 
@@ -141,8 +152,8 @@ class SingleModel:
     def __init__(self, model: Transformer, config: RunConfig, device: torch.device) -> None:
         self.model = model
         self.parameters: dict[str, Tensor] = dict(model.named_parameters())
-        # Train through a compiled function and hook the plain model: hooks added to a module that was
-        # compiled in place silently never fire.
+        # Train through a compiled function and hook the plain model: hooks added to a module that
+        # was compiled in place silently never fire.
         self._loss = compiled(summed_loss, config, device)
 
     def joined(self, batches: Sequence[TrainingBatch]) -> TrainingBatch:
@@ -176,10 +187,12 @@ class SingleModel:
 
 
 def initial_model(config: RunConfig) -> Transformer:
-    """Return the model with its seed's weights; with `init_shift` (a1, b1), alpha and beta of every head start from it.
+    """Return the model with its seed's weights; with `init_shift` (a1, b1), alpha and beta of every
+    head start from it.
 
-    Column 0 of alpha is then a1 for every head, and `ihlab.model.shift.start` sets the other columns (window 2:
-    alpha2 = 1 - alpha1). The same holds for beta and b1. All other weights are the same as without `init_shift`.
+    Column 0 of alpha is then a1 for every head, and `ihlab.model.shift.start` sets the other
+    columns (window 2: alpha2 = 1 - alpha1). The same holds for beta and b1. All other weights are
+    the same as without `init_shift`.
     """
     model = Transformer(config.model, seed=config.seed)
     if config.init_shift is not None:
@@ -193,16 +206,17 @@ def initial_model(config: RunConfig) -> Transformer:
 
 
 class Training:
-    """Runs in training: one, or several `stacked` that differ only in the fields `ihlab.training.ensemble.FREE`.
+    """Runs in training: one, or several `stacked` that differ only in the fields
+    `ihlab.training.ensemble.FREE`.
 
-    They continue from the last step for which all have a checkpoint. `resumed_from`: the step of resumption that their
-    summaries report; None: the current step. `ongoing` are the members that have neither ended nor
-    diverged.
+    They continue from the last step for which all have a checkpoint. `resumed_from`: the step of
+    resumption that their summaries report; None: the current step. `ongoing` are the members that
+    have neither ended nor diverged.
 
     `find` finds the lessons of a run that has them (`ihlab.training.lessons`).
 
-    `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the last evaluation. It
-    stays on the device: reading it would stall a GPU.
+    `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the
+    last evaluation. It stays on the device: reading it would stall a GPU.
     """
 
     def __init__(
@@ -217,14 +231,18 @@ class Training:
     ) -> None:
         self.device, self.report, self.stacked = device, report, stacked
         self.configs = [run.config for run in runs]
-        self.config = max(self.configs, key=lambda config: config.lr)  # stacked members take fractions of its updates
+        self.config = max(
+            self.configs, key=lambda config: config.lr
+        )  # stacked members take fractions of its updates
         self.writers = [RunWriter(run, callback) for run in runs]
         self.ongoing = list(range(len(runs)))
         models = [initial_model(config).to(device) for config in self.configs]
         install(models[0], self.config.clamps)  # clamped runs are not stacked
         self.running_loss = torch.zeros(len(runs), device=device)
         self.loss_steps = 0
-        self.book = None if find is None else LessonBook(runs[0], find)  # runs with lessons are not stacked
+        self.book = (
+            None if find is None else LessonBook(runs[0], find)
+        )  # runs with lessons are not stacked
         self.step, states = self._resume(models)
         self.resumed_from = self.step if resumed_from is None else resumed_from
         self.in_training: Stack | SingleModel
@@ -236,11 +254,15 @@ class Training:
         self.n_params = models[0].n_params
         self.optimizer = make_optimizer(models[0], self.config, self.parameters)
         if states:
-            checkpoint.load_optimizer_state(self.parameters, self.optimizer, self.in_training.joined_states(states))
+            checkpoint.load_optimizer_state(
+                self.parameters, self.optimizer, self.in_training.joined_states(states)
+            )
         self.in_unit_interval = [self.parameters[name] for name in projected(models[0])]
         self.evaluator = Evaluator(self.config, device, len(runs))
         # Only dropout and a registered attention draw random numbers.
-        self._draws_random_numbers = self.config.model.dropout > 0 or VARIANTS[self.config.model.attention].registered
+        self._draws_random_numbers = (
+            self.config.model.dropout > 0 or VARIANTS[self.config.model.attention].registered
+        )
 
     def _resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
         """Load the last checkpoint that all members have into the models.
@@ -251,7 +273,10 @@ class Training:
         step = max(common, default=0)
         stored = []
         if common:
-            stored = [writer.load(step, model, self.device) for writer, model in zip(self.writers, models, strict=True)]
+            stored = [
+                writer.load(step, model, self.device)
+                for writer, model in zip(self.writers, models, strict=True)
+            ]
         for writer in self.writers:  # after checking that all can be resumed
             writer.forget_after(step)
         if not stored:
@@ -265,10 +290,14 @@ class Training:
         return step, [checkpointed.optimizer for checkpointed in stored]
 
     def batches(self, step: int) -> list[TrainingBatch]:
-        """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
+        """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a
+        GPU.
+        """
         lessons = [] if self.book is None else self.book.batches(step)
         drawn = [microbatches(config, step, lessons) for config in self.configs]
-        pieces = [self.in_training.joined(list(of_members)) for of_members in zip(*drawn, strict=True)]
+        pieces = [
+            self.in_training.joined(list(of_members)) for of_members in zip(*drawn, strict=True)
+        ]
         if self.device.type == "cuda":
             return [each_tensor(piece, Tensor.pin_memory) for piece in pieces]
         return pieces
@@ -279,14 +308,19 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.step)
         if self._draws_random_numbers:
-            # torch.manual_seed first looks for every type of device, which takes a thirtieth of a small step.
+            # torch.manual_seed first looks for every type of device, which takes a thirtieth of a
+            # small step.
             generator = torch.default_generator if self.device.type == "cpu" else torch
             generator.manual_seed(dropout_seed(config.seed, self.step))
         for piece in pieces:
             batch = piece.to(self.device)
             with explained() if config.compile else nullcontext():
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-                    losses = self.in_training.summed_losses(batch) / batch.total  # nats per target of the whole step
+                with torch.autocast(
+                    self.device.type, torch.bfloat16, enabled=config.precision == "bf16"
+                ):
+                    losses = (
+                        self.in_training.summed_losses(batch) / batch.total
+                    )  # nats per target of the whole step
                 losses.sum().backward()
             self.running_loss += losses.detach()
         if config.clip is not None:
@@ -299,10 +333,11 @@ class Training:
         self.step += 1
 
     def finish(self, interrupted: threading.Event) -> None:
-        """Train to the end. Raises `Interrupted`, with everything saved, at the end of a step after Ctrl-C.
+        """Train to the end. Raises `Interrupted`, with everything saved, at the end of a step after
+        Ctrl-C.
 
-        A stack ends early, with everything saved, once at most half of its members still train: it is then cheaper to
-        resume these as a smaller stack.
+        A stack ends early, with everything saved, once at most half of its members still train: it
+        is then cheaper to resume these as a smaller stack.
         """
         config = self.config
         evaluations, checkpoints = set(config.eval_steps()), set(config.checkpoint_steps())
@@ -328,7 +363,9 @@ class Training:
                 if self.step not in checkpoints:
                     self._checked_losses()
                     self._save()
-                raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self._where}.")
+                raise Interrupted(
+                    f"Stopped at step {self.step} of {config.steps}, saved in {self._where}."
+                )
             if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
                 self._report()
                 reported = time.perf_counter()
@@ -341,7 +378,9 @@ class Training:
         """Return the microbatches of each step that is left."""
         if self.book is None:
             return prefetch(self.batches, self.step, last)
-        return map(self.batches, range(self.step, last))  # the next batch needs the lessons found after this step
+        return map(
+            self.batches, range(self.step, last)
+        )  # the next batch needs the lessons found after this step
 
     @torch.no_grad()
     def _evaluate(self) -> None:
@@ -356,7 +395,9 @@ class Training:
         self.loss_steps = 0
 
     def _checked_losses(self, *eval_losses: Sequence[float]) -> list[float]:
-        """Return each member's mean training loss since the last evaluation (NaN after no step). Check all losses."""
+        """Return each member's mean training loss since the last evaluation (NaN after no step).
+        Check all losses.
+        """
         known = list(eval_losses)
         means = [math.nan] * len(self.writers)  # no training loss yet right after an evaluation
         if self.loss_steps:
@@ -366,7 +407,9 @@ class Training:
         return means
 
     def _check_finite(self, numbers: Callable[[int], Iterable[float]], what: str) -> None:
-        """Raise `TrainingDivergedError` if a member's number is not finite. In a stack, stop training it instead."""
+        """Raise `TrainingDivergedError` if a member's number is not finite. In a stack, stop
+        training it instead.
+        """
         for i in list(self.ongoing):
             try:
                 self.writers[i].check_finite(self.step, numbers(i), what)
@@ -376,12 +419,18 @@ class Training:
                 self.ongoing.remove(i)
 
     def _save(self, *only: int) -> None:
-        """Write checkpoints of members with finite weights: the given ones, by default all that still train."""
+        """Write checkpoints of members with finite weights: the given ones, by default all that
+        still train.
+        """
         weights = partial(self.in_training.member, self.parameters)
-        self._check_finite(lambda i: [x.detach().abs().amax().item() for x in weights(i).values()], "a weight")
+        self._check_finite(
+            lambda i: [x.detach().abs().amax().item() for x in weights(i).values()], "a weight"
+        )
         state = checkpoint.optimizer_state(self.parameters, self.optimizer)
         for i in set(only or self.ongoing) & set(self.ongoing):
-            contents = Stored(weights(i), self.in_training.member(state, i), self.running_loss[i], self.loss_steps)
+            contents = Stored(
+                weights(i), self.in_training.member(state, i), self.running_loss[i], self.loss_steps
+            )
             self.writers[i].save(self.step, contents)
 
     def _conclude_reached(self) -> bool:
@@ -407,7 +456,9 @@ class Training:
             self.ongoing.remove(i)
 
     def _report(self) -> None:
-        """Report the last evaluation of the first member that still trains, or of the first member if none does."""
+        """Report the last evaluation of the first member that still trains, or of the first member
+        if none does.
+        """
         rows = self.writers[(self.ongoing or [0])[0]].rows
         if self.report is not None and rows:
             self.report(self.step, rows[-1])

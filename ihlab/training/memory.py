@@ -1,4 +1,6 @@
-"""A lower bound on a run's memory, compared with the machine's before anything is written or trained."""
+"""A lower bound on a run's memory, compared with the machine's before anything is written or
+trained.
+"""
 
 import torch
 
@@ -18,22 +20,27 @@ LAYER_OBJECTS = 40_000
 def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> None:
     """Raise `ConfigError` for a run, or a stack of `members`, that does not fit in memory.
 
-    The bound is 4 P + activations + patterns. P is the size of the weights, of their gradient and of each AdamW moment.
-    Activations are the inputs of each layer's projections, the keys and the values of one microbatch. Patterns are the
-    attention patterns of one layer, for the sequences that an evaluation scores.
+    The bound is 4 P + activations + patterns. P is the size of the weights, of their gradient and
+    of each AdamW moment. Activations are the inputs of each layer's projections, the keys and the
+    values of one microbatch. Patterns are the attention patterns of one layer, for the sequences
+    that an evaluation scores.
     """
     model, length = config.model, config.task.length
     sequences = config.batch_size // config.accumulate
     width = model.n_layers * (model.d_model + 2 * model.kv_heads * model.head_width)
     activations = sequences * length * width * (2 if config.precision == "bf16" else 4)
     on_device = {
-        f"the weights of {_shape(model)}": members * 4 * _trained_bytes(model) + _other_bytes(model),
+        f"the weights of {_shape(model)}": members * 4 * _trained_bytes(model)
+        + _other_bytes(model),
         f"the activations of {sequences} sequences of {length} positions (batch_size / accumulate)": members
         * activations,
     }
     on_host = {
-        f"a batch of {config.batch_size} sequences (batch_size)": members * rows_memory(config.task, config.batch_size),
-        f"{config.eval_rows} held-out sequences (eval_rows)": rows_memory(config.task, config.eval_rows),
+        f"a batch of {config.batch_size} sequences (batch_size)": members
+        * rows_memory(config.task, config.batch_size),
+        f"{config.eval_rows} held-out sequences (eval_rows)": rows_memory(
+            config.task, config.eval_rows
+        ),
     }
     if device.type == "cuda":  # batches are drawn on the host
         limit = torch.cuda.get_device_properties(device).total_memory
@@ -42,9 +49,13 @@ def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> N
         limit, on_device = machine_memory(), on_device | on_host
     _require_within(limit, on_device)
     require_registered(config.task)
-    scored = draw(config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS), packed=True)
+    scored = draw(
+        config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS), packed=True
+    )
     probed = (TASK_ROWS, PREFIX_REPEATS * task_period(config.task))
-    for rows, positions in [probed] if answer_places(scored) is None else [scored.inputs.shape, probed]:
+    for rows, positions in (
+        [probed] if answer_places(scored) is None else [scored.inputs.shape, probed]
+    ):
         what = f"the attention patterns of {rows} sequences of {positions} positions (length), which evaluations score"
         _require_within(limit, on_device | {what: 4 * rows * model.n_heads * positions**2})
 
@@ -55,7 +66,9 @@ def require_model_fits(model: ModelConfig) -> None:
 
 
 def _trained_bytes(model: ModelConfig) -> int:
-    """Return the bytes of embeddings and MLPs, a lower bound: attention's weights depend on its variant."""
+    """Return the bytes of embeddings and MLPs, a lower bound: attention's weights depend on its
+    variant.
+    """
     mlps = model.n_layers * {"none": 0, "gelu": 2, "swiglu": 3}[model.mlp] * model.mlp_width
     tables = (1 if model.tied_embeddings or model.unembedding == "none" else 2) * model.d_vocab
     positions = model.n_ctx if model.positional == "learned" else 0
@@ -63,7 +76,9 @@ def _trained_bytes(model: ModelConfig) -> int:
 
 
 def _other_bytes(model: ModelConfig) -> int:
-    """Return the bytes of untrained parts: Python objects, and the sines and cosines of rotary positions."""
+    """Return the bytes of untrained parts: Python objects, and the sines and cosines of rotary
+    positions.
+    """
     angles = 2 * model.n_ctx * model.head_width if model.positional == "rope" else 0
     return model.n_layers * LAYER_OBJECTS + 4 * angles
 

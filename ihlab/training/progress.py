@@ -1,4 +1,5 @@
-"""The progress of training: steps done of the total, the last evaluation, steps per second, time left.
+"""The progress of training: steps done of the total, the last evaluation, steps per second, time
+left.
 
 None of these is read from the device, so a GPU never waits for them. No torch here.
 """
@@ -15,7 +16,9 @@ Row = dict[str, int | float]
 """One evaluation: its step and its metrics."""
 
 Report = Callable[[int, Row], None]
-"""Callback for progress, called a few times per second with the steps done and the latest row of metrics."""
+"""Callback for progress, called a few times per second with the steps done and the latest row of
+metrics.
+"""
 
 
 def evaluated(row: Row) -> str:
@@ -37,7 +40,8 @@ def shortened(name: str) -> str:
 def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
     """Yield a `report` for `train` that shows its progress on standard error, or in the notebook.
 
-    Outside a notebook the first line is the run's recipe. `members` is the number of models that each step trains.
+    Outside a notebook the first line is the run's recipe. `members` is the number of models that
+    each step trains.
     """
     name = shortened(config.name) + ("" if members == 1 else f" and {members - 1} more")
     console = Console(stderr=True)

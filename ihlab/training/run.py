@@ -1,4 +1,6 @@
-"""A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`)."""
+"""A run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or
+`diverged.json`).
+"""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +12,15 @@ import torch
 
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
-from ihlab.storage.files import append_text, is_file, locked, remove_partial, require_no_link, write_json, write_text
+from ihlab.storage.files import (
+    append_text,
+    is_file,
+    locked,
+    remove_partial,
+    require_no_link,
+    write_json,
+    write_text,
+)
 from ihlab.storage.stored import present, write_summary
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
@@ -29,8 +39,8 @@ TO_CREATE = 10.0  # seconds
 class Run(RunFolder):
     """Run folder: training writes it, analysis reads it.
 
-    `Run.open` finds a stored run by its folder or name; `train` returns a run. `run.metrics` is a DataFrame with one
-    row per evaluation; `run.model(step)` is the model at a checkpoint.
+    `Run.open` finds a stored run by its folder or name; `train` returns a run. `run.metrics` is a
+    DataFrame with one row per evaluation; `run.model(step)` is the model at a checkpoint.
     """
 
     _lock: os.stat_result | None = None  # the lock file, once this process has locked it
@@ -39,7 +49,8 @@ class Run(RunFolder):
     def create(cls, config: RunConfig, root: str | Path) -> "Run":
         """Return the run of a config under `root`; make its folder if it is new.
 
-        Raises `ConfigError` if the folder holds another config, and for a task that is not registered.
+        Raises `ConfigError` if the folder holds another config, and for a task that is not
+        registered.
         """
         require_registered(config.task)
         require(_is_text(root), f"The folder {shown(str(root))} is not UTF-8, as it must be.")
@@ -79,7 +90,9 @@ class Run(RunFolder):
 
     def write_diverged(self, step: int) -> None:
         """Record that the loss was not finite at a step."""
-        write_summary(self.folder / "diverged.json", {"step": step, "lr": self.config.lr}, self.config.digest)
+        write_summary(
+            self.folder / "diverged.json", {"step": step, "lr": self.config.lr}, self.config.digest
+        )
 
     def write_done(self, summary: dict[str, Any]) -> None:
         """Write `done.json`, and remove the record of an earlier divergence."""
@@ -94,7 +107,9 @@ class Run(RunFolder):
         """
         for name in ("", ".lock", *FILES):
             require_no_link(self.folder / name)
-        with locked(self.folder / ".lock", f"Another process is training {self.folder}.", wait) as self._lock:
+        with locked(
+            self.folder / ".lock", f"Another process is training {self.folder}.", wait
+        ) as self._lock:
             for name in FILES:
                 remove_partial(self.folder, name)
             for name in ("checkpoints", "lessons"):
@@ -103,7 +118,9 @@ class Run(RunFolder):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Guard writes to the folder: raise `ConfigError` if it is no longer the folder that was locked."""
+        """Guard writes to the folder: raise `ConfigError` if it is no longer the folder that was
+        locked.
+        """
         require_no_link(self.folder / "checkpoints")
         require_no_link(self.folder / "lessons")
         self._require_own()

@@ -21,12 +21,17 @@ from ihlab.training.stored_metrics import as_csv, record
 from tasks.config import require, shown
 
 Callback = Callable[[dict[str, Any]], None]
-"""Callback for evaluations: called with a dict of the new row of `metrics.csv` and, as `run`, the run folder's name."""
+"""Callback for evaluations: called with a dict of the new row of `metrics.csv` and, as `run`, the
+run folder's name.
+"""
 
 
 def require_callback(callback: Callback | None) -> None:
     """Raise `ConfigError` if a callback is neither None nor a function."""
-    require(callback is None or callable(callback), f"callback is {shown(callback)}, but must be a function of a dict.")
+    require(
+        callback is None or callable(callback),
+        f"callback is {shown(callback)}, but must be a function of a dict.",
+    )
 
 
 class TrainingDivergedError(RuntimeError):
@@ -35,7 +40,9 @@ class TrainingDivergedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Stored:
-    """Contents of a checkpoint: weights, AdamW's state, and the training loss since the last evaluation."""
+    """Contents of a checkpoint: weights, AdamW's state, and the training loss since the last
+    evaluation.
+    """
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -49,9 +56,11 @@ def digests(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class RunWriter:
-    """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time, moved later by interruptions.
+    """Writer of one run's folder. `rows`: its metrics so far; `started`: its start time, moved
+    later by interruptions.
 
-    A solo run has one writer. Each member of an ensemble has its own, so its folder looks like a solo run's.
+    A solo run has one writer. Each member of an ensemble has its own, so its folder looks like a
+    solo run's.
     """
 
     def __init__(self, run: Run, callback: Callback | None = None) -> None:
@@ -61,7 +70,9 @@ class RunWriter:
         self.started = time.perf_counter()
 
     def resumable(self) -> list[int]:
-        """Return the steps whose checkpoint has the optimiser's state. Raises `ConfigError` for a fork without any."""
+        """Return the steps whose checkpoint has the optimiser's state. Raises `ConfigError` for a
+        fork without any.
+        """
         steps = [step for step in self.run.checkpoints if self.run.optimizer_path(step).exists()]
         forked = isinstance(self.config, ForkConfig)
         require(
@@ -73,25 +84,32 @@ class RunWriter:
     def load(self, step: int, model: nn.Module, device: torch.device) -> Stored:
         """Load a checkpoint of the model, and the metrics up to it.
 
-        Raises `ConfigError` for damaged files, and for a task whose data differs from the checkpoint's training data.
+        Raises `ConfigError` for damaged files, and for a task whose data differs from the
+        checkpoint's training data.
         """
         path, about = self.run.checkpoint_path(step), self.run.about(step)
         weights = checkpoint.load_weights(path, model, about, device)
         state = checkpoint.load_optimizer(self.run.optimizer_path(step), step, model, about, device)
         self._require_same_data(stored_about(path))
-        self.started = time.perf_counter() - state.pop("tally/seconds").item()  # as if never interrupted
+        self.started = (
+            time.perf_counter() - state.pop("tally/seconds").item()
+        )  # as if never interrupted
         stored = Stored(weights, state, state.pop("tally/loss"), int(state.pop("tally/steps")))
         if step == self.config.first_step and not self.run.has_metrics:  # a fork's first step
             return stored
         metrics = self.run.metrics_to(step, stored_about(path).get("metrics"))
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
-        require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
+        require(
+            bool(self.rows),
+            f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.",
+        )
         return stored
 
     def forget_after(self, step: int) -> None:
         """Remove checkpoints after the step from which the run is resumed.
 
-        The metrics after that step are dropped, so a run resumed from a later checkpoint would lack evaluations.
+        The metrics after that step are dropped, so a run resumed from a later checkpoint would lack
+        evaluations.
         """
         self._remove({later for later in self.run.checkpoints if later > step})
 
@@ -140,7 +158,9 @@ class RunWriter:
             checkpoint.save(self.run.checkpoint_path(step), stored.weights, about)
 
     def conclude(self, resumed_from: int, n_params: int, device: torch.device, **more: Any) -> None:
-        """Remove the checkpoints that an interruption left, and write `done.json`, with the fields `more` too."""
+        """Remove the checkpoints that an interruption left, and write `done.json`, with the fields
+        `more` too.
+        """
         seconds = time.perf_counter() - self.started
         last = int(self.rows[-1]["step"])  # before `steps` after early stopping
         tokens = (last - self.config.first_step) * self.config.batch_size * self.config.task.length
@@ -149,10 +169,16 @@ class RunWriter:
             "n_params": n_params,
             "seconds": round(seconds, 3),
             "resumed_from": resumed_from,
-            "tokens_per_second": round(tokens / max(seconds, 1e-9)),  # a coarse clock may show no time
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+            "tokens_per_second": round(
+                tokens / max(seconds, 1e-9)
+            ),  # a coarse clock may show no time
+            "device": torch.cuda.get_device_name(device)
+            if device.type == "cuda"
+            else platform.machine(),
             "threads": torch.get_num_threads(),
-            "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
+            "versions": {
+                name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")
+            },
             **more,
         }
         if hasattr(self.config.task, "provenance"):

@@ -14,7 +14,9 @@ from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 
 MOST_COLUMNS = 10_000
-"""Largest number of columns. pandas is slow for many, and `ihlab runs` reads every table. 1000 heads use half of it."""
+"""Largest number of columns. pandas is slow for many, and `ihlab runs` reads every table. 1000
+heads use half of it.
+"""
 
 
 def as_csv(rows: list[Row], header: bool = True) -> str:
@@ -23,17 +25,21 @@ def as_csv(rows: list[Row], header: bool = True) -> str:
 
 
 def record(content: bytes) -> str:
-    """Return the size and the CRC-32 of a table, which a checkpoint stores for the metrics up to it."""
+    """Return the size and the CRC-32 of a table, which a checkpoint stores for the metrics up to
+    it.
+    """
     return f"{len(content)} {zlib.crc32(content):08x}"
 
 
-def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, ended: bool = False) -> pd.DataFrame:
+def read_metrics(
+    path: Path, steps: Iterable[int], known: str | None = None, ended: bool = False
+) -> pd.DataFrame:
     """Read the table of `as_csv`.
 
-    `steps` are evaluations that it must hold; `known` is the `record` that its beginning must match. An incomplete last
-    row is left out, unless the run has `ended`. Raises `ConfigError` for a file that cannot be read, is truncated
-    elsewhere, lacks one of `steps`, has more than `MOST_COLUMNS` columns, holds anything but numbers, or whose steps do
-    not increase.
+    `steps` are evaluations that it must hold; `known` is the `record` that its beginning must
+    match. An incomplete last row is left out, unless the run has `ended`. Raises `ConfigError` for
+    a file that cannot be read, is truncated elsewhere, lacks one of `steps`, has more than
+    `MOST_COLUMNS` columns, holds anything but numbers, or whose steps do not increase.
     """
     content = read_bytes(path)
     text = as_text(content, path)
@@ -43,40 +49,62 @@ def read_metrics(path: Path, steps: Iterable[int], known: str | None = None, end
     table = _parsed(path, "\n".join([*lines, ""]), lines)
     _check_steps(path, table)
     lost = sorted(set(steps) - set(table["step"]))
-    require(not lost, f"{path} is cut off: it has no line of step {lost and lost[0]}, at which the run was evaluated.")
+    require(
+        not lost,
+        f"{path} is cut off: it has no line of step {lost and lost[0]}, at which the run was evaluated.",
+    )
     if known is not None:
-        require(_begins(content, known), f"{path} is damaged: it does not match what the last checkpoint records.")
+        require(
+            _begins(content, known),
+            f"{path} is damaged: it does not match what the last checkpoint records.",
+        )
     return table
 
 
 def _parsed(path: Path, text: str, lines: list[str]) -> pd.DataFrame:
     columns = lines[0].count(",")
-    require(columns < MOST_COLUMNS, f"{path} has {columns + 1} columns, but must have at most {MOST_COLUMNS}.")
+    require(
+        columns < MOST_COLUMNS,
+        f"{path} has {columns + 1} columns, but must have at most {MOST_COLUMNS}.",
+    )
     for i, line in enumerate(lines[1:], start=2):
-        require(line.count(",") == columns, f"{path} has {line.count(',') + 1} cells in line {i}, not {columns + 1}.")
+        require(
+            line.count(",") == columns,
+            f"{path} has {line.count(',') + 1} cells in line {i}, not {columns + 1}.",
+        )
     try:
         table = pd.read_csv(io.StringIO(text))
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"{path} is not a table of metrics ({' '.join(str(error).split())}).") from None
+        raise ConfigError(
+            f"{path} is not a table of metrics ({' '.join(str(error).split())})."
+        ) from None
     require(len(table) > 0, f"{path} is cut off: it has no lines.")
     require("step" in table, f"{path} is not a table of metrics: it has no column 'step'.")
     require(len(table) == len(lines) - 1, f"{path} is not a table of metrics: it has empty lines.")
     for name, column in table.items():
         numbers = column.dtype.kind in "iuf" and not np.isinf(column.to_numpy()).any()
-        require(numbers, f"{path}: the column '{name}' holds something that is not a finite number.")
+        require(
+            numbers, f"{path}: the column '{name}' holds something that is not a finite number."
+        )
     return table
 
 
 def _check_steps(path: Path, table: pd.DataFrame) -> None:
     step = table["step"]
-    require(step.dtype.kind == "i" and int(step.iloc[0]) >= 0, f"{path}: the steps must be whole numbers from 0 on.")
+    require(
+        step.dtype.kind == "i" and int(step.iloc[0]) >= 0,
+        f"{path}: the steps must be whole numbers from 0 on.",
+    )
     again = step[step.diff() <= 0]
     require(
-        again.empty, f"{path}: the steps must increase, but step {again.empty or again.iloc[0]} follows a later one."
+        again.empty,
+        f"{path}: the steps must increase, but step {again.empty or again.iloc[0]} follows a later one.",
     )
 
 
 def _begins(content: bytes, known: str) -> bool:
-    """Return whether a `record` matches the beginning of a file. A malformed record matches any file."""
+    """Return whether a `record` matches the beginning of a file. A malformed record matches any
+    file.
+    """
     parsed = re.fullmatch(r"(\d{1,12}) [0-9a-f]{8}", known)
     return parsed is None or known == record(content[: int(parsed[1])])

@@ -1,4 +1,6 @@
-"""Entry points of training: `train(config)` returns one finished run, `train_ensemble(configs)` several."""
+"""Entry points of training: `train(config)` returns one finished run, `train_ensemble(configs)`
+several.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -58,29 +60,36 @@ def train(
 ) -> Run | list[Run]:
     """Train the run that `config` describes, in its folder under `root`, and return it.
 
-    A finished run is returned unchanged. An interrupted run is resumed from its last checkpoint. On the CPU, with the
-    same number of threads, it then ends bit for bit as if it had not been interrupted (compiled: to rounding).
+    A finished run is returned unchanged. An interrupted run is resumed from its last checkpoint. On
+    the CPU, with the same number of threads, it then ends bit for bit as if it had not been
+    interrupted (compiled: to rounding).
 
-    `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress; by default progress
-    is shown on standard error, or in the notebook (`ihlab.training.progress`). With `members`, `train_ensemble` trains
-    that many runs with the seeds `config.seed`, `config.seed` + 1, ..., and they are returned as a list.
+    `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress;
+    by default progress is shown on standard error, or in the notebook (`ihlab.training.progress`).
+    With `members`, `train_ensemble` trains that many runs with the seeds `config.seed`,
+    `config.seed` + 1, ..., and they are returned as a list.
 
-    `callback` is called after each evaluation with a dict: "run", the name of the run's folder, and the new row of
-    `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` and `wandb.log` both work. A resumed run
-    does not report earlier evaluations again. If the callback raises, training ends; the next call resumes it.
+    `callback` is called after each evaluation with a dict: "run", the name of the run's folder, and
+    the new row of `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` and
+    `wandb.log` both work. A resumed run does not report earlier evaluations again. If the callback
+    raises, training ends; the next call resumes it.
 
     `find` finds the lessons of a `TaughtConfig`: `ihlab.certify.train_until_proved` gives it.
 
-    Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
-    step, with everything saved), and `ConfigError` for a run that does not fit in memory, for a folder that another
-    process has locked or that has another config, for an interrupted run whose task's data has changed (`Task`'s
-    `provenance`), and under `torchrun`. Unless `report` is given, warns if the warmup is longer than the run, and
-    if there is a callback but an equal run, of any name, had ended before.
+    Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at
+    the end of the step, with everything saved), and `ConfigError` for a run that does not fit in
+    memory, for a folder that another process has locked or that has another config, for an
+    interrupted run whose task's data has changed (`Task`'s `provenance`), and under `torchrun`.
+    Unless `report` is given, warns if the warmup is longer than the run, and if there is a callback
+    but an equal run, of any name, had ended before.
     """
-    require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
+    require(
+        isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig."
+    )
     require_callback(callback)
     require(
-        isinstance(config, TaughtConfig) == (find is not None) and (find is None or members is None),
+        isinstance(config, TaughtConfig) == (find is not None)
+        and (find is None or members is None),
         "The config has lessons: train it with ihlab.certify.train_until_proved.",
     )
     if members is not None:
@@ -128,30 +137,37 @@ def train_ensemble(
     stack: int | None = None,
     callback: Callback | None = None,
 ) -> list[Run]:
-    """Train runs that differ only in the fields `FREE` as one stacked model; return them in the order given.
+    """Train runs that differ only in the fields `FREE` as one stacked model; return them in the
+    order given.
 
-    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder. Up to
-    rounding it equals the run that `train` makes from its config: it has the same hash, and is resumed and forked the
-    same way. In its `done.json`, `seconds` is the time of all members together, and `ensemble` is the number of
-    members that were still stacked. With early stopping, once half of the members have ended, the others continue as a
-    smaller stack. Finished members are not trained again. Interrupted ones are resumed at the last step for which all
-    have a checkpoint.
+    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics
+    and folder. Up to rounding it equals the run that `train` makes from its config: it has the same
+    hash, and is resumed and forked the same way. In its `done.json`, `seconds` is the time of all
+    members together, and `ensemble` is the number of members that were still stacked. With early
+    stopping, once half of the members have ended, the others continue as a smaller stack. Finished
+    members are not trained again. Interrupted ones are resumed at the last step for which all have
+    a checkpoint.
 
-    A member whose loss stops being finite is left at its last checkpoint, with the step in `diverged.json`
-    (`Run.diverged`), and the others continue; it is not retried, since it would diverge again.
+    A member whose loss stops being finite is left at its last checkpoint, with the step in
+    `diverged.json` (`Run.diverged`), and the others continue; it is not retried, since it would
+    diverge again.
 
-    `stack` is the number of members in one stacked model; stacks are trained one after another. The default on a GPU
-    is all members. On a CPU it is the largest number that still trains faster stacked: one, if a step has many
-    positions. A stack of one is trained as by `train`. `root`, `device`, `report` and `callback` are as in `train`.
+    `stack` is the number of members in one stacked model; stacks are trained one after another. The
+    default on a GPU is all members. On a CPU it is the largest number that still trains faster
+    stacked: one, if a step has many positions. A stack of one is trained as by `train`. `root`,
+    `device`, `report` and `callback` are as in `train`.
 
-    Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose random numbers
-    differ in a stack; forks), for two equal configs, and under `torchrun`; `Interrupted` after Ctrl-C.
+    Raises `ConfigError` for members that cannot be stacked (another field differs; dropout, whose
+    random numbers differ in a stack; forks), for two equal configs, and under `torchrun`;
+    `Interrupted` after Ctrl-C.
     """
     check_members(configs)
     require_callback(callback)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
     where = pick_device(device)
-    most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
+    most = (
+        best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
+    )
     runs = _create(configs, root, where, most)
     todo = [run for run in runs if not run.done and not run.diverged]
     _warn_of_ended([run for run in runs if run not in todo], report, callback)
@@ -161,8 +177,12 @@ def train_ensemble(
     return runs
 
 
-def _create(configs: Sequence[RunConfig], root: str | Path, device: torch.device, stack: int = 1) -> list[Run]:
-    """Return the configs' runs. Before any has a folder, check that `stack` of them fit in memory, or all are done."""
+def _create(
+    configs: Sequence[RunConfig], root: str | Path, device: torch.device, stack: int = 1
+) -> list[Run]:
+    """Return the configs' runs. Before any has a folder, check that `stack` of them fit in memory,
+    or all are done.
+    """
     if not all(Run(config.folder(root), config).done for config in configs):
         require_fits(configs[0], device, stack)
     return [Run.create(config, root) for config in configs]
@@ -179,7 +199,12 @@ def _train(
     """Train runs to their end under their locks, stacked if there are several."""
     shown_progress = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
     own_rng = torch.random.fork_rng([device] if device.type == "cuda" else [])  # of dropout
-    with ExitStack() as locks, own_rng, deferred_interrupt() as interrupted, shown_progress as reported:
+    with (
+        ExitStack() as locks,
+        own_rng,
+        deferred_interrupt() as interrupted,
+        shown_progress as reported,
+    ):
         for run in runs:
             locks.enter_context(run.lock())
         left = [run for run in runs if not run.done]  # another process may have finished some

@@ -1,4 +1,6 @@
-"""One self-contained HTML page per run: its heads' attention through training. No network, no framework."""
+"""One self-contained HTML page per run: its heads' attention through training. No network, no
+framework.
+"""
 
 from ihlab.viewer.page import View, view, write_view
 

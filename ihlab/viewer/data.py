@@ -1,4 +1,6 @@
-"""Data of a page: every head's patterns on some sequences at every checkpoint, and the model's predictions."""
+"""Data of a page: every head's patterns on some sequences at every checkpoint, and the model's
+predictions.
+"""
 
 import json
 from contextlib import suppress
@@ -44,27 +46,37 @@ def view_data(
     megabytes: float | None = None,
     title: str | None = None,
 ) -> dict[str, Any]:
-    """Return the data of a page as JSON types: s steps, l layers, h heads, g key/value heads, n positions.
+    """Return the data of a page as JSON types: s steps, l layers, h heads, g key/value heads, n
+    positions.
 
-    - `title`, `about`: headings; `left_out`: what does not fit on the page; `n_layers`, `n_heads`, `group`: l, h, h/g;
-    - `steps` [s]; `metrics`, each [s]: loss, accuracy, accuracy at first repeats, null if not measured; `metrics` is
-      null if the source is not a run;
+    - `title`, `about`: headings; `left_out`: what does not fit on the page; `n_layers`, `n_heads`,
+      `group`: l, h, h/g;
+    - `steps` [s]; `metrics`, each [s]: loss, accuracy, accuracy at first repeats, null if not
+      measured; `metrics` is null if the source is not a run;
     - `rows`: for each sequence, `tokens` [n], the text at each position; `stripe`: the pairs of
-      `induction_stripe`; `causal`: false if a query sees later keys; `panels`: `pattern`, and for shifted models
-      `key1` .. `keyW` (`score_routes`), each [s] texts of `quantised` [l, h]; `norms`: `value`, and for shifted values
-      `raw`, each [s] texts of float32 [l, h, n]; `predictions`, null without logits: `top`, `chance` [s] texts of
-      uint32 and uint16 [n, 5], the most likely tokens as indices into `words`, and their probabilities times 65535,
-      `loss` [s] texts of float32 [n], `target` [n] indices into `words` or -1, and `asked`: "target" or "next token";
-    - `words`: texts of ids; `heads` [s][l][h]: `scores` (in the order of `score_names`) and `tags`, from `tagged`;
+      `induction_stripe`; `causal`: false if a query sees later keys; `panels`: `pattern`, and for
+      shifted models `key1` .. `keyW` (`score_routes`), each [s] texts of `quantised` [l, h];
+      `norms`: `value`, and for shifted values `raw`, each [s] texts of float32 [l, h, n];
+      `predictions`, null without logits: `top`, `chance` [s] texts of uint32 and uint16 [n, 5], the
+      most likely tokens as indices into `words`, and their probabilities times 65535, `loss` [s]
+      texts of float32 [n], `target` [n] indices into `words` or -1, and `asked`: "target" or "next
+      token";
+    - `words`: texts of ids; `heads` [s][l][h]: `scores` (in the order of `score_names`) and `tags`,
+      from `tagged`;
       `scored`: the tokens that heads are scored on;
-    - `alpha`, `beta` [s, l, g, window], multiplied into patterns by the page; null for a vanilla model, for weights per
-      channel, and if tokens are also mixed elsewhere;
-    - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training; null unless the model has both;
-    - `field`: the square around these paths, for an induction task with Theorem 3.4's loss on it; null without `path`.
+    - `alpha`, `beta` [s, l, g, window], multiplied into patterns by the page; null for a vanilla
+      model, for weights per channel, and if tokens are also mixed elsewhere;
+    - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training; null unless the model has
+      both;
+    - `field`: the square around these paths, for an induction task with Theorem 3.4's loss on it;
+      null without `path`.
 
     The arguments and the errors are those of `ihlab.viewer.view`.
     """
-    require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
+    require(
+        checkpoints >= 2,
+        f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.",
+    )
     require(1 <= rows <= MOST_ROWS, f"rows is {rows}, but must be 1 to {MOST_ROWS}.")
     shown = opened(source, checkpoints)
     if words is None:
@@ -86,7 +98,9 @@ def view_data(
     if alpha[0]:
         group = n_heads // len(alpha[0][0])
     data = {
-        "title": (title or shown.title).encode(errors="backslashreplace").decode(),  # a file name may be invalid text
+        "title": (title or shown.title)
+        .encode(errors="backslashreplace")
+        .decode(),  # a file name may be invalid text
         "about": shown.about or f"{n_layers} layers of {n_heads} heads",
         "n_layers": n_layers,
         "n_heads": n_heads,
@@ -147,23 +161,32 @@ class _Cell:
     predicted: dict[str, str] = field(default_factory=dict)
 
     def size(self) -> int:
-        return sum(map(len, [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]]))
+        return sum(
+            map(len, [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]])
+        )
 
     def routes_size(self) -> int:
         return sum(map(len, self.panels.values())) - len(self.panels["pattern"])
 
 
-def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: int) -> list[TokenRow]:
+def _rows(
+    source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: int
+) -> list[TokenRow]:
     if tokens is None:
         if isinstance(source, Run):
             source.require_task()
         if shown.task is None or isinstance(shown.task, StoredTask):
-            raise ConfigError("tokens are not given, but only a run and its model have sequences of their own.")
+            raise ConfigError(
+                "tokens are not given, but only a run and its model have sequences of their own."
+            )
         named = isinstance(words, list | tuple)
         token_rows = held_out_rows(shown.task, 1 if named else rows, text)
         if named:
             size = len(token_rows[0].ids)
-            require(len(words) == size, f"words has {len(words)} names, but the sequence has {size} positions.")
+            require(
+                len(words) == size,
+                f"words has {len(words)} names, but the sequence has {size} positions.",
+            )
             token_rows = [replace(token_rows[0], names=list(map(str, words)))]
     else:
         token_rows = given_rows(tokens, words, text, shown.vocabulary)
@@ -178,9 +201,11 @@ def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: 
 def _read(
     shown: Opened, rows: list[TokenRow], predictions: Predictions, most: int
 ) -> tuple[list[list[_Cell]], list[list[list[dict[str, Any]]]], str]:
-    """Return every sequence at every step [row][step], each head's scores and tags at each step, and what was scored.
+    """Return every sequence at every step [row][step], each head's scores and tags at each step,
+    and what was scored.
 
-    Sequences that do not fit in `most` characters at the first step are not read at later steps, and not scored.
+    Sequences that do not fit in `most` characters at the first step are not read at later steps,
+    and not scored.
     """
     cells: list[list[_Cell]] = [[] for _ in rows]
     heads, probe, said = [], None, ""
@@ -203,7 +228,9 @@ def _read(
 def _probe(source: Any) -> Tensor | None:
     if isinstance(source, HeadModel):
         with suppress(ConfigError):  # its context is too short for a repeat
-            return source.probe_rows(PREFIX_REPEATS, 16, min(source.tokens.length, LONGEST_PROBE), None, 0)
+            return source.probe_rows(
+                PREFIX_REPEATS, 16, min(source.tokens.length, LONGEST_PROBE), None, 0
+            )
     return None
 
 
@@ -211,25 +238,33 @@ def _scores(
     source: Any, probe: Tensor | None, readings: list[Shown], ids: list[Int[np.ndarray, " _"]]
 ) -> tuple[Scores, str]:
     if probe is not None:
-        with suppress(ConfigError):  # a bridge's model may not be causal: then only its sequences can be scored
+        with suppress(
+            ConfigError
+        ):  # a bridge's model may not be causal: then only its sequences can be scored
             return scores_of_probe(source, probe), "random tokens, repeated"
     return scores_of_rows([_read_from(reading) for reading in readings], ids), "these rows"
 
 
 def _read_from(reading: Shown) -> np.ndarray:
-    """Return the pattern used for head scores: the weight of each token's value, with beta's gauge fixed."""
+    """Return the pattern used for head scores: the weight of each token's value, with beta's gauge
+    fixed.
+    """
     pattern = reading.panels["pattern"]
     if reading.beta is None:
         return pattern
     layers = zip(torch.from_numpy(pattern), reading.beta, strict=True)
-    effective = [effective_pattern(layer, gauge_fixed(torch.tensor(beta))) for layer, beta in layers]
+    effective = [
+        effective_pattern(layer, gauge_fixed(torch.tensor(beta))) for layer, beta in layers
+    ]
     return torch.stack(effective).numpy()
 
 
 def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     pattern = reading.panels["pattern"]
     n = pattern.shape[-1]
-    require(n == len(row.ids), f"The patterns have {n} tokens, but the sequence has {len(row.ids)}.")
+    require(
+        n == len(row.ids), f"The patterns have {n} tokens, but the sequence has {len(row.ids)}."
+    )
     for layer, head, query, _ in np.argwhere(~np.isfinite(pattern)):
         raise ConfigError(f"The pattern of head {layer}.{head} is not finite at query {query}.")
     causal = not np.triu(pattern, 1).any()
@@ -241,7 +276,9 @@ def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     return cell
 
 
-def _row_data(row: TokenRow, cells: list[_Cell], with_routes: bool, predictions: Predictions) -> dict[str, Any]:
+def _row_data(
+    row: TokenRow, cells: list[_Cell], with_routes: bool, predictions: Predictions
+) -> dict[str, Any]:
     panels = _by_step([cell.panels for cell in cells])
     if not with_routes:
         panels = {"pattern": panels["pattern"]}
@@ -262,9 +299,11 @@ def _by_step(of_steps: list[dict[str, str]]) -> dict[str, list[str]]:
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:
-    """Return the pairs [query, key] of a perfect induction head: the key follows a copy of the query's token.
+    """Return the pairs [query, key] of a perfect induction head: the key follows a copy of the
+    query's token.
 
-    { (q, j + 1) : j < q, x_j = x_q },  without (q, q) if the mask is strict, so that a token does not see itself.
+    { (q, j + 1) : j < q, x_j = x_q },  without (q, q) if the mask is strict, so that a token does
+    not see itself.
     """
     last_key = -1 if strict else 0
     return follows(torch.from_numpy(ids)[None])[0].tril(last_key).nonzero().tolist()

@@ -16,7 +16,9 @@ Sizes = Sequence[Sequence[int]]
 
 def packed(array: np.ndarray) -> str:
     """Return an array's bytes, gzipped, in base64."""
-    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # no time stamp: reproducible
+    return base64.b64encode(
+        gzip.compress(array.tobytes(), mtime=0)
+    ).decode()  # no time stamp: reproducible
 
 
 def number_or_none(values: Float[np.ndarray, " n"]) -> list[float | None]:
@@ -27,13 +29,14 @@ def number_or_none(values: Float[np.ndarray, " n"]) -> list[float | None]:
 
 
 def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True) -> str:
-    """Quantise lower triangles (whole squares if not `causal`) to one byte per entry, each query on its own scale.
+    """Quantise lower triangles (whole squares if not `causal`) to one byte per entry, each query on
+    its own scale.
 
         x[q, k] = low[q] + (high[q] - low[q]) level[q, k] / 255,  queries one after another.
 
-    A value read back is off by at most (high[q] - low[q]) / 510, plus float32 rounding; the smallest and
-    largest value of a query are exact. The result is `packed`: low and high (float32 [*panel, n] each, little-endian),
-    then levels (uint8 [*panel, n (n + 1) / 2], or [*panel, n n]).
+    A value read back is off by at most (high[q] - low[q]) / 510, plus float32 rounding; the
+    smallest and largest value of a query are exact. The result is `packed`: low and high (float32
+    [*panel, n] each, little-endian), then levels (uint8 [*panel, n (n + 1) / 2], or [*panel, n n]).
     """
     n = panels.shape[-1]
     query, key = np.indices((n, n)).reshape(2, -1)
@@ -50,11 +53,13 @@ def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True
 
 
 def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[int]]:
-    """Return what fits in `most` characters: whether key routes fit, how many sequences, and which steps, by index.
+    """Return what fits in `most` characters: whether key routes fit, how many sequences, and which
+    steps, by index.
 
-    `base` holds the sizes without key routes, `routes` those of key routes. Key routes are left out first. Then
-    sequences are left out, from the last one, then checkpoints, as evenly as possible, until only the last one remains.
-    Raises `ConfigError` if the first sequence at the last step does not fit.
+    `base` holds the sizes without key routes, `routes` those of key routes. Key routes are left out
+    first. Then sequences are left out, from the last one, then checkpoints, as evenly as possible,
+    until only the last one remains. Raises `ConfigError` if the first sequence at the last step
+    does not fit.
     """
     sizes, of_routes = np.array(base), np.array(routes)
     n_rows, n_steps = sizes.shape

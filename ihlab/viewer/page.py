@@ -13,8 +13,20 @@ from typing import Any
 from ihlab.storage.files import write_text
 from ihlab.viewer.data import MOST_STEPS, ROWS, view_data
 
-SCRIPTS = ("data.js", "draw.js", "overlay.js", "link.js", "save.js", "lists.js", "heads.js", "controls.js", "page.js")
-FRAME_HEIGHT = 980  # pixels in a notebook: header, picture and row of tokens without a second scroll bar
+SCRIPTS = (
+    "data.js",
+    "draw.js",
+    "overlay.js",
+    "link.js",
+    "save.js",
+    "lists.js",
+    "heads.js",
+    "controls.js",
+    "page.js",
+)
+FRAME_HEIGHT = (
+    980  # pixels in a notebook: header, picture and row of tokens without a second scroll bar
+)
 
 
 @dataclass(frozen=True)
@@ -46,45 +58,53 @@ def view(
     megabytes: float | None = None,
     title: str | None = None,
 ) -> View:
-    """Return a page of attention: every head on some sequences, with its scores and the model's predictions.
+    """Return a page of attention: every head on some sequences, with its scores and the model's
+    predictions.
 
         view(run)                        # a run, at up to `checkpoints` checkpoints, on held-out sequences
         view(model, tokens)              # a `Transformer`, or a TransformerLens model
         view(patterns, tokens)           # any patterns, in the format of CircuitsVis
 
-    `source` is a `Run`; a model; an `ActivationCache`; or patterns, as a tensor or array [layer, batch, head, query,
-    key], [layer, head, query, key] or [head, query, key] (one layer), or as a list or tuple with one array [batch,
-    head, query, key] or [head, query, key] per layer.
+    `source` is a `Run`; a model; an `ActivationCache`; or patterns, as a tensor or array [layer,
+    batch, head, query, key], [layer, head, query, key] or [head, query, key] (one layer), or as a
+    list or tuple with one array [batch, head, query, key] or [head, query, key] per layer.
 
-    `tokens` are the sequences: ids or words (a list, or a text with spaces between them), or a list of such sequences,
-    or a tensor [pos] or [batch, pos]. With a model, words are looked up in its vocabulary; unknown words must be ids.
-    By default a run, or the model of a run, shows the first `rows` held-out sequences of its task, without padding.
+    `tokens` are the sequences: ids or words (a list, or a text with spaces between them), or a list
+    of such sequences, or a tensor [pos] or [batch, pos]. With a model, words are looked up in its
+    vocabulary; unknown words must be ids. By default a run, or the model of a run, shows the first
+    `rows` held-out sequences of its task, without padding.
 
-    `words` gives the text of ids: a tokenizer with `decode`, a task, a mapping, a function from an id to its text, or
-    the text of each position, nested like `tokens`. By default the task's words, or else the ids.
+    `words` gives the text of ids: a tokenizer with `decode`, a task, a mapping, a function from an
+    id to its text, or the text of each position, nested like `tokens`. By default the task's words,
+    or else the ids.
 
-    For a model, the page has predictions, value-weighted patterns, and head tags from scores on random repeated tokens.
-    Patterns alone are scored on their own tokens. If the page exceeds `megabytes`, parts are left out, and it says
-    which: first the key routes of shifted models, then sequences, then checkpoints. By default `megabytes` is 3, or 20
-    if one sequence at one step needs more than 3 (32 heads at 1,024 positions need 19).
+    For a model, the page has predictions, value-weighted patterns, and head tags from scores on
+    random repeated tokens. Patterns alone are scored on their own tokens. If the page exceeds
+    `megabytes`, parts are left out, and it says which: first the key routes of shifted models, then
+    sequences, then checkpoints. By default `megabytes` is 3, or 20 if one sequence at one step
+    needs more than 3 (32 heads at 1,024 positions need 19).
 
-    Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; sequences that are empty, too
-    long, outside the vocabulary, or do not fit the patterns; `words` that do not give one text per position; patterns
-    that are not finite or not square; fewer than two `checkpoints`; and one sequence that alone exceeds `megabytes`.
+    Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; sequences
+    that are empty, too long, outside the vocabulary, or do not fit the patterns; `words` that do
+    not give one text per position; patterns that are not finite or not square; fewer than two
+    `checkpoints`; and one sequence that alone exceeds `megabytes`.
     """
     return View(assemble(view_data(source, tokens, words, checkpoints, rows, megabytes, title)))
 
 
 def write_view(source: Any, path: str | Path, *arguments: Any, **options: Any) -> Path:
-    """Write the page that `view` returns to `path`; return `path`. Other arguments and errors are those of `view`."""
+    """Write the page that `view` returns to `path`; return `path`. Other arguments and errors are
+    those of `view`.
+    """
     return view(source, *arguments, **options).write(path)
 
 
 def assemble(data: dict[str, Any]) -> str:
-    """Assemble the page: inline style, script and data, and a content security policy that allows nothing else.
+    """Assemble the page: inline style, script and data, and a content security policy that allows
+    nothing else.
 
-    The policy names the style and the script by their SHA-256 and forbids every load, so nothing in the payload, such
-    as a token's text, can run code or fetch anything.
+    The policy names the style and the script by their SHA-256 and forbids every load, so nothing in
+    the payload, such as a token's text, can run code or fetch anything.
     """
     style, script = _source("page.css"), "\n".join(_source(name) for name in SCRIPTS)
     return Template(_source("page.html")).substitute(

@@ -26,7 +26,9 @@ class Predictions:
         tokens = pd.DataFrame({"id": np.concatenate([row.ids for row in rows])})
         tokens["name"] = np.concatenate([row.names for row in rows])
         names = tokens.drop_duplicates().groupby("id")["name"]
-        self._named = names.first()[names.size() == 1].to_dict()  # an id with several names is shown as itself
+        self._named = names.first()[
+            names.size() == 1
+        ].to_dict()  # an id with several names is shown as itself
         self._text = text or self._given_text
         self._places = {IGNORE: -1}
         self.words: list[str] = []
@@ -35,7 +37,9 @@ class Predictions:
         return self._named.get(i, str(i))
 
     def packed(self, logits: Float[Tensor, "pos d_vocab"], row: TokenRow) -> dict[str, str]:
-        """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN without a target."""
+        """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN without a
+        target.
+        """
         logs = F.log_softmax(logits.double(), dim=-1)
         values, ids = logs.topk(min(TOP, logs.shape[-1]), dim=-1)
         targets = torch.from_numpy(_targets(row))

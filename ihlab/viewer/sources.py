@@ -26,8 +26,10 @@ from tasks.config import require
 class Opened:
     """A source with its headings, and which tokens it can read.
 
-    - `source`: a run, a `HeadModel`, or a cache or patterns as given. Sources other than runs have one step, 0;
-    - `task`: the task it was trained on, if known; `vocabulary`, `n_ctx`: the model's, None without a model;
+    - `source`: a run, a `HeadModel`, or a cache or patterns as given. Sources other than runs have
+      one step, 0;
+    - `task`: the task it was trained on, if known; `vocabulary`, `n_ctx`: the model's, None without
+      a model;
     - `strict`: true if a query does not see its own position.
     """
 
@@ -46,11 +48,16 @@ class Opened:
 
 
 def opened(source: Any, checkpoints: int) -> Opened:
-    """Return a source as `Opened`. Raises `ConfigError` for a run without checkpoints and for unsupported modules."""
+    """Return a source as `Opened`. Raises `ConfigError` for a run without checkpoints and for
+    unsupported modules.
+    """
     require_opened(source)
     task: Task | None
     if isinstance(source, Run):
-        require(bool(source.checkpoints), f"{source.folder} has no checkpoints: there is nothing to view.")
+        require(
+            bool(source.checkpoints),
+            f"{source.folder} has no checkpoints: there is nothing to view.",
+        )
         source.require_checkpoint()  # a finished run's page ends where the run did
         title, steps = source.folder.name, even_choice(source.checkpoints, checkpoints)
         cfg, task = source.config.model, source.config.task
@@ -63,7 +70,16 @@ def opened(source: Any, checkpoints: int) -> Opened:
     else:
         title = "Cached attention" if isinstance(source, ActivationCache) else "Attention patterns"
         return Opened(source, title, [0])
-    return Opened(source, title, steps, described(cfg, task), task, cfg.d_vocab, cfg.n_ctx, cfg.mask == "strict")
+    return Opened(
+        source,
+        title,
+        steps,
+        described(cfg, task),
+        task,
+        cfg.d_vocab,
+        cfg.n_ctx,
+        cfg.mask == "strict",
+    )
 
 
 @dataclass(frozen=True)
@@ -71,8 +87,10 @@ class Shown:
     """Activations of a source on one sequence at one step.
 
     - `panels`: `pattern`, and if alpha and beta are known, `key1` .. `keyW` (`score_routes`);
-    - `norms`: `value`, the norm of the value at each key; for shifted values also `raw`, the norm before the shift;
-    - `alpha`, `beta` [layer, kv_head, window]: None unless they fully describe how keys and values mix tokens;
+    - `norms`: `value`, the norm of the value at each key; for shifted values also `raw`, the norm
+      before the shift;
+    - `alpha`, `beta` [layer, kv_head, window]: None unless they fully describe how keys and values
+      mix tokens;
     - `logits`: None if the source has none.
     """
 
@@ -83,8 +101,11 @@ class Shown:
     logits: Float[Tensor, "pos d_vocab"] | None = None
 
 
-def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int[np.ndarray, " pos"]], Shown]:
-    """Return a function that reads a sequence, given its index and ids. It runs a model, or looks up patterns.
+def reader(
+    source: Any, rows: list[Int[np.ndarray, " _"]]
+) -> Callable[[int, Int[np.ndarray, " pos"]], Shown]:
+    """Return a function that reads a sequence, given its index and ids. It runs a model, or looks
+    up patterns.
 
     Raises `ConfigError` for sequences that do not fit the patterns or cache.
     """
@@ -97,7 +118,10 @@ def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int
         if source.has_batch_dim:
             held = raw_patterns(source).shape[1]
         n = len(rows)
-        require(n == held, f"tokens has {n} sequences, but the cache has {held}: give those of the cache.")
+        require(
+            n == held,
+            f"tokens has {n} sequences, but the cache has {held}: give those of the cache.",
+        )
         return lambda row, ids: _of_cache(source, row, None)
     lengths = sorted({len(ids) for ids in rows})
     if getattr(source, "ndim", None) == 3:  # one layer of one sequence
@@ -128,7 +152,9 @@ def _of_hooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
 
 
 @torch.no_grad()
-def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_vocab"] | None) -> Shown:
+def _of_cache(
+    cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_vocab"] | None
+) -> Shown:
 
     def of_row(x: Tensor, axis: int = 0) -> np.ndarray:
         if cache.has_batch_dim:
@@ -147,7 +173,9 @@ def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_voc
     for name, kind in (("value", "v"), ("raw", "v_raw")):
         values = stored(kind)
         if len(values) == n_layers:
-            sizes = np.stack([of_row(value.float().norm(dim=-1)) for value in values])  # [layer, pos, kv_head]
+            sizes = np.stack(
+                [of_row(value.float().norm(dim=-1)) for value in values]
+            )  # [layer, pos, kv_head]
             norms[name] = sizes.transpose(0, 2, 1).repeat(n_heads // sizes.shape[2], axis=1)
     if not (_says_all(cfg) and cache.has_batch_dim):
         norms.pop("raw", None)
@@ -164,6 +192,8 @@ def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_voc
 
 
 def _says_all(cfg: Any) -> bool:
-    """Return True if one alpha and beta per head fully describe how a model's keys and values mix tokens."""
+    """Return True if one alpha and beta per head fully describe how a model's keys and values mix
+    tokens.
+    """
     shifts = isinstance(cfg, ModelConfig) and bool(cfg.learned_shifts)
     return shifts and cfg.shift_share != "channel" and cfg.mixes_tokens is None

@@ -39,8 +39,9 @@ class Distinct:
 def tokenizer_text(tokenizer: Any) -> Text:
     """Return a function from an id to its text, using a tokenizer.
 
-    Leading spaces are shown as `SPACE`, a control character as its escape, and an incomplete character as bytes, such
-    as <0xE6>. If the tokenizer has no `convert_ids_to_tokens`, only its `decode` is used.
+    Leading spaces are shown as `SPACE`, a control character as its escape, and an incomplete
+    character as bytes, such as <0xE6>. If the tokenizer has no `convert_ids_to_tokens`, only its
+    `decode` is used.
     """
     raw_of = getattr(tokenizer, "convert_ids_to_tokens", None)
 
@@ -64,7 +65,9 @@ def _printable(character: str) -> str:
 
 
 def _as_bytes(raw: str) -> str:
-    """Return a token of byte-level BPE as its bytes. A token that names its byte, <0xE6>, is returned unchanged."""
+    """Return a token of byte-level BPE as its bytes. A token that names its byte, <0xE6>, is
+    returned unchanged.
+    """
     known = byte_of_character()
     if not set(raw) <= set(known):
         return raw

@@ -28,7 +28,8 @@ class TokenRow:
 
     - `ids`: token ids; for patterns without a model, any numbers that are equal for equal tokens;
     - `names`: the text at each position;
-    - `targets`: the task's targets, `IGNORE` where nothing is scored; None: the target is the next token.
+    - `targets`: the task's targets, `IGNORE` where nothing is scored; None: the target is the next
+      token.
     """
 
     ids: Int[np.ndarray, " pos"]
@@ -37,13 +38,17 @@ class TokenRow:
 
 
 def text_by(words: Any, task: Task | None) -> Distinct | None:
-    """Return a function from an id to its text, using `words` or the task; None if both are missing.
+    """Return a function from an id to its text, using `words` or the task; None if both are
+    missing.
 
-    `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a function.
+    `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a
+    function.
     """
     if words is None or isinstance(words, list | tuple | np.ndarray):
         words = task
-    if getattr(words, "words", None) is not None:  # before `decode`, which returns bytes for a text task
+    if (
+        getattr(words, "words", None) is not None
+    ):  # before `decode`, which returns bytes for a text task
         size = words.vocab_size
         return Distinct(lambda i: words.words(np.array([i]))[0] if 0 <= i < size else str(i))
     if hasattr(words, "decode"):
@@ -59,7 +64,9 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
 
 
 def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
-    """Return held-out sequences of a task with their targets, without padding after the last target."""
+    """Return held-out sequences of a task with their targets, without padding after the last
+    target.
+    """
     text_of = text or str
     token_rows = []
     for number in range(rows):
@@ -75,13 +82,20 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
     return token_rows
 
 
-def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
-    """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's vocabulary size, or None."""
+def given_rows(
+    tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None
+) -> list[TokenRow]:
+    """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's
+    vocabulary size, or None.
+    """
     rows = _nested(tokens)
     names: list[Any] = [None] * len(rows)
     if isinstance(words, list | tuple | np.ndarray):
         names = _nested(words)
-    require(len(names) == len(rows), f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.")
+    require(
+        len(names) == len(rows),
+        f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.",
+    )
     of_words = any(isinstance(token, str) for token in chain(*rows))
     if vocabulary is None:  # patterns alone: equal texts are equal tokens
         least, last = -MOST_ID, MOST_ID
@@ -101,7 +115,10 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
                 )
         if of_row is not None:
             size = len(ids)
-            require(len(of_row) == size, f"words has {len(of_row)} names, but the sequence has {size} positions.")
+            require(
+                len(of_row) == size,
+                f"words has {len(of_row)} names, but the sequence has {size} positions.",
+            )
             named = of_row
         elif of_words and vocabulary is None:
             named = row
@@ -114,7 +131,10 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
 def _nested(tokens: Any) -> list[list[Any]]:
     if isinstance(tokens, Tensor | np.ndarray):
         shape = list(tokens.shape)
-        require(len(shape) in (1, 2), f"tokens has the shape {shape}, but must be [pos] or [batch, pos].")
+        require(
+            len(shape) in (1, 2),
+            f"tokens has the shape {shape}, but must be [pos] or [batch, pos].",
+        )
         tokens = tokens.tolist()
     if isinstance(tokens, str):
         if re.fullmatch(r"[-\d\s,]+", tokens):  # ids may have commas between them
@@ -125,7 +145,10 @@ def _nested(tokens: Any) -> list[list[Any]]:
         f"tokens is {shown(tokens)}, but must be ids or words: a list, a list of sequences, a tensor, or a text.",
     )
     rows = list(tokens)
-    if rows and all(isinstance(row, list | tuple | range | Tensor | np.ndarray) and np.ndim(row) == 1 for row in rows):
+    if rows and all(
+        isinstance(row, list | tuple | range | Tensor | np.ndarray) and np.ndim(row) == 1
+        for row in rows
+    ):
         return [row.tolist() if hasattr(row, "tolist") else list(row) for row in rows]
     return [rows]
 
@@ -136,7 +159,9 @@ def _whole(row: list[Any]) -> list[int]:
         try:
             ids.append(index(token))
         except TypeError:
-            raise ConfigError(f"tokens holds {shown(token)}, but must hold ids, words, or sequences of them.") from None
+            raise ConfigError(
+                f"tokens holds {shown(token)}, but must hold ids, words, or sequences of them."
+            ) from None
     return ids
 
 
@@ -154,7 +179,9 @@ def _id(token: Any, known: dict[str, int], last: int) -> int:
     try:
         return int(token)
     except (TypeError, ValueError):
-        near = difflib.get_close_matches(str(token)[:100], known, n=1) if len(known) < 10_000 else []
+        near = (
+            difflib.get_close_matches(str(token)[:100], known, n=1) if len(known) < 10_000 else []
+        )
         hint = f"did you mean {shown(near[0])}?" if near else f"ids are 0 to {last}."
         raise ConfigError(
             f"tokens holds {shown(token)}, which is not a word of the model's vocabulary; {hint}"

@@ -1,4 +1,6 @@
-"""Training data of a run's page: metrics at the checkpoints, the path of alpha1 and beta1, the field around it."""
+"""Training data of a run's page: metrics at the checkpoints, the path of alpha1 and beta1, the
+field around it.
+"""
 
 from typing import Any
 
@@ -46,11 +48,16 @@ def described(cfg: ModelConfig, task: Task | None) -> str:
 
 def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
     shown = metrics.set_index("step").reindex(steps)
-    return {name: number_or_none(shown[column].to_numpy(dtype=float)) for name, column in METRICS.items()}
+    return {
+        name: number_or_none(shown[column].to_numpy(dtype=float))
+        for name, column in METRICS.items()
+    }
 
 
 def _require_columns(run: Run) -> pd.DataFrame:
-    """Return the metrics. Raises `ConfigError` if a shown column is missing, or alpha and beta have gaps."""
+    """Return the metrics. Raises `ConfigError` if a shown column is missing, or alpha and beta have
+    gaps.
+    """
     metrics, file = run.metrics, run.folder / "metrics.csv"
     whole: list[str] = []
     if run.config.model.learns_both:
@@ -69,11 +76,14 @@ def _columns(name: str, cfg: ModelConfig) -> list[str]:
 
 def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[float]]]]:
     shape = cfg.n_layers, cfg.kv_heads, len(metrics)
-    return {name: metrics[_columns(name, cfg)].to_numpy().T.reshape(shape).tolist() for name in PATH}
+    return {
+        name: metrics[_columns(name, cfg)].to_numpy().T.reshape(shape).tolist() for name in PATH
+    }
 
 
 def _field(path: dict[str, list[list[list[float]]]], task: Task) -> dict[str, Any]:
-    """Return the square around the paths, with the exact loss for T = length - 1 (at least 5, as the theorem needs).
+    """Return the square around the paths, with the exact loss for T = length - 1 (at least 5, as
+    the theorem needs).
 
     The theorem is about induction. For other tasks only the square is drawn.
     """
@@ -84,5 +94,7 @@ def _field(path: dict[str, list[list[list[float]]]], task: Task) -> dict[str, An
     if task.kind != InductionTask.kind:
         return square
     n_tokens = max(task.length - 1, 5)
-    loss = landscape.field(form="exact", n_tokens=n_tokens, points=FIELD_POINTS, low=low, high=high).loss
+    loss = landscape.field(
+        form="exact", n_tokens=n_tokens, points=FIELD_POINTS, low=low, high=high
+    ).loss
     return {**square, "n_tokens": n_tokens, "loss": loss.round(4).tolist()}

@@ -28,9 +28,18 @@ class Difficulty:
 DIFFICULTIES: dict[str, Difficulty] = {
     "med": Difficulty(most_edges=20, most_layers=4, most_width=4, most_ops=40, modulus=23),
     "hard": Difficulty(most_edges=28, most_layers=4, most_width=4, most_ops=48, modulus=23),
-    "toy": Difficulty(most_edges=6, most_layers=3, most_width=3, most_ops=20, modulus=7, domains=1, pool_size=8),
+    "toy": Difficulty(
+        most_edges=6, most_layers=3, most_width=3, most_ops=20, modulus=7, domains=1, pool_size=8
+    ),
     "mini": Difficulty(
-        most_edges=4, most_layers=3, most_width=2, most_ops=12, modulus=7, domains=1, pools=1, pool_size=4
+        most_edges=4,
+        most_layers=3,
+        most_width=2,
+        most_ops=12,
+        modulus=7,
+        domains=1,
+        pools=1,
+        pool_size=4,
     ),
 }
 """Difficulties by name. "med" and "hard" are those of Ye et al. 2024, arXiv 2407.20311, made for ops <= 15 and <= 21.

@@ -53,18 +53,32 @@ class Problem:
         """
         require(modulus >= 2, f"modulus is {modulus}, but must be at least 2.")
         prompt = read_prompt(tokens, modulus)
-        spoken = [prompt.query, *(operand for definition in prompt.stated.values() for operand in definition.operands)]
+        spoken = [
+            prompt.query,
+            *(operand for definition in prompt.stated.values() for operand in definition.operands),
+        ]
         layers = {} if flat else _layers([*prompt.stated, *spoken])
         if not flat:
             _check_edges(prompt.stated)
         definitions = prompt.stated | _abstract(layers, prompt.stated)
         for parameter in spoken:
             if parameter not in definitions:
-                raise ConfigError(f"The prompt mentions {_name(parameter)}, but no sentence defines it.")
+                raise ConfigError(
+                    f"The prompt mentions {_name(parameter)}, but no sentence defines it."
+                )
         values: dict[Parameter, int] = {}
         for parameter in _in_order(definitions):
             values[parameter] = definitions[parameter].value(values, modulus)
-        return cls(modulus, prompt.format, flat, prompt.query, layers, tuple(prompt.stated), definitions, values)
+        return cls(
+            modulus,
+            prompt.format,
+            flat,
+            prompt.query,
+            layers,
+            tuple(prompt.stated),
+            definitions,
+            values,
+        )
 
     @property
     def answer(self) -> int:
@@ -78,7 +92,11 @@ class Problem:
         Abstract parameters that are not mentioned are left out.
         """
         mentioned = self._closure([*self.stated, self.query])
-        return {known: definition.operands for known, definition in self.definitions.items() if known in mentioned}
+        return {
+            known: definition.operands
+            for known, definition in self.definitions.items()
+            if known in mentioned
+        }
 
     @cached_property
     def necessary(self) -> frozenset[Parameter]:
@@ -111,7 +129,9 @@ def _layers(spoken: Sequence[Parameter]) -> dict[str, tuple[str, ...]]:
     domain = next(categories for categories in CATEGORIES.values() if top in categories)
     for item in items:
         if CATEGORY_OF[item] not in domain:
-            raise ConfigError(f"The prompt mentions {item}, but a problem stays in one domain: {', '.join(domain)}.")
+            raise ConfigError(
+                f"The prompt mentions {item}, but a problem stays in one domain: {', '.join(domain)}."
+            )
     layers = {}
     for category in domain:
         if members := tuple(item for item in items if CATEGORY_OF[item] == category):
@@ -131,7 +151,9 @@ def _check_edges(stated: dict[Parameter, Definition]) -> None:
 _STEPS_DOWN = {step for categories in CATEGORIES.values() for step in pairwise(categories)}
 
 
-def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Definition]) -> dict[Parameter, Definition]:
+def _abstract(
+    layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Definition]
+) -> dict[Parameter, Definition]:
     """Define every abstract parameter: an item and a category below it."""
     if not layers:
         return {}
@@ -158,4 +180,6 @@ def _in_order(definitions: dict[Parameter, Definition]) -> list[Parameter]:
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        raise ConfigError(f"The prompt defines {_name(error.args[1][0])} in terms of itself.") from None
+        raise ConfigError(
+            f"The prompt defines {_name(error.args[1][0])} in terms of itself."
+        ) from None

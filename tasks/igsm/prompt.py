@@ -57,7 +57,9 @@ def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
         what = f"The prompt defines each {parameter[0]}'s {parameter[1]} again"
         require(parameter not in stated, f"{what}, but each needs exactly one sentence.")
         stated[parameter] = definition
-    return Prompt(format, stated, _fit(_grammar(format).question, question, "the question", format)[1])
+    return Prompt(
+        format, stated, _fit(_grammar(format).question, question, "the question", format)[1]
+    )
 
 
 def _format_of(words: Sequence[str]) -> Format:
@@ -86,32 +88,55 @@ def _grammar(format: Format) -> _Grammar:
     right = rf"(?:(?P<number>\d+)(?: (?P<applied>{applied}) (?P<inner>{inner}))?|(?P<terms>{one}|{several}))"
     sentence = rf"The number of {name} equals {right} \." if natural else rf"{name} = {right} \."
     question = r"How many Y does each X have \?" if natural else rf"{name} \?"
-    forms = (form.replace("X", r"(?P<x>\w+)").replace("Y", r"(?P<y>\w+)") for form in (sentence, question))
+    forms = (
+        form.replace("X", r"(?P<x>\w+)").replace("Y", r"(?P<y>\w+)")
+        for form in (sentence, question)
+    )
     return _Grammar(re.compile(one.replace(r"\w+", r"(\w+)")), *map(re.compile, forms))
 
 
-def _fit(form: re.Pattern[str], text: str, what: str, format: str) -> tuple[re.Match[str], Parameter]:
+def _fit(
+    form: re.Pattern[str], text: str, what: str, format: str
+) -> tuple[re.Match[str], Parameter]:
     """Return the match of a whole sentence or question, and its parameter."""
     match = form.fullmatch(text)
-    require(match is not None, f"The prompt cannot be read: {shown(text)} is not {what} of the format {format}.")
+    require(
+        match is not None,
+        f"The prompt cannot be read: {shown(text)} is not {what} of the format {format}.",
+    )
     assert match is not None
     return match, _known(match["x"], match["y"], text)
 
 
 def _known(x: str, y: str, text: str, instance: bool = False) -> Parameter:
     """Return the parameter of two words. Raises `ConfigError` unless x is a noun, and y a noun or a category."""
-    for word, known in ((x, CATEGORY_OF), (y, CATEGORY_OF if instance or y in CATEGORY_OF else NOUNS)):
+    for word, known in (
+        (x, CATEGORY_OF),
+        (y, CATEGORY_OF if instance or y in CATEGORY_OF else NOUNS),
+    ):
         what = "a noun" if known is CATEGORY_OF else "a noun or a category"
-        require(word in known, f"The prompt cannot be read at {shown(text)}: {shown(word)} is not {what}.")
+        require(
+            word in known,
+            f"The prompt cannot be read at {shown(text)}: {shown(word)} is not {what}.",
+        )
     return x, y
 
 
-def _read_sentence(text: str, format: Format, numbers: dict[str, int]) -> tuple[Parameter, Definition]:
+def _read_sentence(
+    text: str, format: Format, numbers: dict[str, int]
+) -> tuple[Parameter, Definition]:
     grammar = _grammar(format)
     match, (x, y) = _fit(grammar.sentence, text, "a sentence", format)
-    number, applied, terms = match["number"], match["applied"] or "", match["inner"] or match["terms"] or ""
+    number, applied, terms = (
+        match["number"],
+        match["applied"] or "",
+        match["inner"] or match["terms"] or "",
+    )
     known = number is None or number in numbers
-    require(known, f"The prompt cannot be read at {shown(text)}: {number} is not a number below the modulus.")
+    require(
+        known,
+        f"The prompt cannot be read at {shown(text)}: {number} is not a number below the modulus.",
+    )
     return _known(x, y, text, instance=True), Definition(
         tuple((_known(owner, owned, text),) for owner, owned in grammar.parameter.findall(terms)),
         "-" if " - " in terms or "difference" in terms else "+",

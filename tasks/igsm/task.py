@@ -28,7 +28,9 @@ from tasks.registry import register_task
 if TYPE_CHECKING:
     from tasks.igsm.kernels.language import Words
 
-FITTING = 0.95  # minimum fraction of problems that must fit in a sequence; longer ones are not drawn
+FITTING = (
+    0.95  # minimum fraction of problems that must fit in a sequence; longer ones are not drawn
+)
 _PROBED = 1000  # problems drawn to estimate the fraction that fits
 
 
@@ -58,7 +60,13 @@ class Problems:
 
     def only(self, rows: Bool[np.ndarray, " row"] | slice) -> "Problems":
         """Return the selected problems, in order."""
-        return Problems(self.tokens[rows], self.answers[rows], self.prompt_size[rows], self.size[rows], self.ops[rows])
+        return Problems(
+            self.tokens[rows],
+            self.answers[rows],
+            self.prompt_size[rows],
+            self.size[rows],
+            self.ops[rows],
+        )
 
 
 @register_task
@@ -264,14 +272,19 @@ def fit(task: IGSMTask) -> tuple[float, int]:
 
 
 def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
-    from tasks.igsm.kernels.rows import Wanted, draw_rows  # import numba only when problems are drawn
+    from tasks.igsm.kernels.rows import (
+        Wanted,
+        draw_rows,
+    )  # import numba only when problems are drawn
     from tasks.igsm.kernels.structure import Limits
 
     size = task.dimensions
     modulus = task.language.modulus
     even, test = task.draw == "even", task.split == "test"
     in_order, by_pair = task.letters == "ordered", task.letters == "parts"
-    wanted = Wanted(task.flat, task.most_ops, task.exact, even, test, in_order, by_pair, modulus, most_tokens)
+    wanted = Wanted(
+        task.flat, task.most_ops, task.exact, even, test, in_order, by_pair, modulus, most_tokens
+    )
     limits = Limits(size.most_edges, size.most_layers, size.most_width)
     tokens, answers, sizes, ops = draw_rows(seeds, wanted, limits, _words(task.language))
     require(
@@ -287,7 +300,9 @@ def _words(language: Language) -> "Words":
     """Return the vocabulary for the kernel: the first id of each part."""
     from tasks.igsm.kernels.language import FUNCTION, Words
 
-    _, _, number, letter, category, noun = np.cumsum([0, *(len(words) for words in language.parts[:-1])]).tolist()
+    _, _, number, letter, category, noun = np.cumsum(
+        [0, *(len(words) for words in language.parts[:-1])]
+    ).tolist()
     pair = np.empty((0, 0), np.int64)
     if language.format == "pairs":
         owned = (*language.categories, *language.nouns)
@@ -296,4 +311,15 @@ def _words(language: Language) -> "Words":
     function = np.array([language.ids.get(word, 0) for word in FUNCTION])
     size = language.difficulty
     natural = language.format == "natural"
-    return Words(natural, function, number, letter, category, noun, pair, size.domains, size.pools, size.pool_size)
+    return Words(
+        natural,
+        function,
+        number,
+        letter,
+        category,
+        noun,
+        pair,
+        size.domains,
+        size.pools,
+        size.pool_size,
+    )

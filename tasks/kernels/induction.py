@@ -28,7 +28,9 @@ def draw_rows(
     answers = np.empty((n_rows, length), np.int64)
     gaps = np.empty((n_rows, length), np.int64)
 
-    ids = np.arange(low, high).astype(np.int32)  # a row moves its tokens to the front, and puts them back afterwards
+    ids = np.arange(low, high).astype(
+        np.int32
+    )  # a row moves its tokens to the front, and puts them back afterwards
     swapped = np.empty(length, np.int32)
     name = np.empty(length, np.int32)  # pool member -> its token id, given when first drawn
     follower = np.empty(length, np.int32)  # pool member -> the member that always followed it

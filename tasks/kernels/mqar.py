@@ -28,7 +28,9 @@ def draw_rows(
     inputs = np.zeros((len(seeds), length), np.int64)
     targets = np.full((len(seeds), length), IGNORE)
     gaps = np.zeros((len(seeds), length), np.int64)
-    keys = np.arange(1, vocab_size // 2)  # a row moves its keys to the front, and puts them back afterwards
+    keys = np.arange(
+        1, vocab_size // 2
+    )  # a row moves its keys to the front, and puts them back afterwards
     values = np.arange(vocab_size // 2, vocab_size)
     key_swaps, value_swaps = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     arrival = np.empty(len(weights))

@@ -11,7 +11,12 @@ ABSENT = -1  # the letter has not occurred yet
 
 @kernel
 def draw_rows(
-    seeds: np.ndarray, least_hops: int, most_hops: int, first_letter: int, alphabet: int, length: int
+    seeds: np.ndarray,
+    least_hops: int,
+    most_hops: int,
+    first_letter: int,
+    alphabet: int,
+    length: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Draw sequences of the multi-hop task (rows), one per uint64 seed, with least_hops .. most_hops hops.
 
@@ -28,7 +33,9 @@ def draw_rows(
     # No two positions have the same latest earlier occurrence, so find_1 is one-to-one: positions lie on
     # chains, one for each letter, and find_k is k links down the position's own chain.
     latest = np.empty(alphabet, np.int64)  # letter -> the position of its latest occurrence
-    chain = np.empty(length, np.int64)  # position -> its chain, named by the letter the chain starts with
+    chain = np.empty(
+        length, np.int64
+    )  # position -> its chain, named by the letter the chain starts with
     depth = np.empty(length, np.int64)  # position -> how many hops it allows
     on_chain = np.empty((alphabet, length), np.int64)  # chain, depth -> the letter there
 

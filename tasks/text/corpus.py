@@ -13,7 +13,16 @@ from tasks.config import ConfigError, require, shown
 STDLIB, SAMPLE = "stdlib", "sample"
 """The sources of the running Python's standard library, and the sources of the package `tasks` (about 190 kB)."""
 
-LEFT_OUT = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
+LEFT_OUT = {
+    "__pycache__",
+    "dist-packages",
+    "ensurepip",
+    "idlelib",
+    "lib2to3",
+    "site-packages",
+    "test",
+    "tests",
+}
 """Directories of the standard library that hold installed packages, tests, or test data."""
 
 LINE = 10
@@ -55,8 +64,12 @@ def read(corpus: str) -> tuple[Document, ...]:
     """
     if corpus == STDLIB:
         root = Path(sysconfig.get_path("stdlib"))
-        sources = (path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
-        paths = (path for path in sources if not path.name.startswith("_sysconfigdata"))  # differs between machines
+        sources = (
+            path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts)
+        )
+        paths = (
+            path for path in sources if not path.name.startswith("_sysconfigdata")
+        )  # differs between machines
     elif corpus == SAMPLE:
         root = Path(__file__).parents[1]
         paths = root.rglob("*.py")
@@ -69,12 +82,16 @@ def read(corpus: str) -> tuple[Document, ...]:
         paths = (path for path in root.rglob("*") if not _hidden(path.relative_to(root)))
     try:
         files = _within(paths, MOST_BYTES, corpus)
-        documents = [Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in files]
+        documents = [
+            Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in files
+        ]
     except OSError as error:
         raise ConfigError(
             f"TextTask.corpus is {shown(corpus)}, but {error.filename} cannot be read: {error.strerror}."
         ) from None
-    documents = sorted((document for document in documents if document.content.strip()), key=lambda d: d.path)
+    documents = sorted(
+        (document for document in documents if document.content.strip()), key=lambda d: d.path
+    )
     require(bool(documents), f"TextTask.corpus is '{corpus}', but no file there holds any text.")
     return tuple(documents)
 
@@ -120,12 +137,19 @@ def split(documents: Sequence[Document]) -> Corpus:
     in the tenth. If none fits, the smallest one is held out. Raises `ConfigError` for a single file.
     """
     documents = distinct(documents)
-    require(len(documents) > 1, "TextTask.corpus has a single file, but must have at least two: one is held out.")
-    together = len({document.directory for document in documents}) == 1  # then each file is a group of its own
+    require(
+        len(documents) > 1,
+        "TextTask.corpus has a single file, but must have at least two: one is held out.",
+    )
+    together = (
+        len({document.directory for document in documents}) == 1
+    )  # then each file is a group of its own
     groups: dict[str, list[Document]] = {}
     for document in documents:
         groups.setdefault(document.path if together else document.directory, []).append(document)
-    sizes = {name: sum(len(document.content) for document in group) for name, group in groups.items()}
+    sizes = {
+        name: sum(len(document.content) for document in group) for name, group in groups.items()
+    }
     room, held = HELD_OUT * sum(sizes.values()), set[str]()
     for name in sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest()):
         if sizes[name] <= room:
@@ -142,7 +166,9 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
     earlier_lines: set[bytes] = set()
     originals: list[Document] = []
     for document in documents:
-        lines = {line for line in map(bytes.strip, document.content.splitlines()) if len(line) >= LINE}
+        lines = {
+            line for line in map(bytes.strip, document.content.splitlines()) if len(line) >= LINE
+        }
         if len(lines & earlier_lines) <= COPIED * len(lines):
             originals.append(document)
             earlier_lines |= lines

@@ -33,7 +33,10 @@ def paragraphs(documents: Sequence[Document]) -> list[Document]:
         for line, docstring in _docstrings(document):
             for place, paragraph in enumerate(docstring.split("\n\n")):
                 if paragraph.strip():
-                    path, content = f"{document.path}/{line:06}-{place:03}", paragraph.encode() + b"\n"
+                    path, content = (
+                        f"{document.path}/{line:06}-{place:03}",
+                        paragraph.encode() + b"\n",
+                    )
                     found.append(replace(document, path=path, content=content))
     return found
 
@@ -42,4 +45,8 @@ def _docstrings(document: Document) -> list[tuple[int, str]]:
     """Return the first line of each docstring and its text without the indentation."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     nodes = [node for node in ast.walk(ast.parse(document.content)) if isinstance(node, documented)]
-    return [(node.body[0].lineno, text) for node in nodes if (text := ast.get_docstring(node)) is not None]
+    return [
+        (node.body[0].lineno, text)
+        for node in nodes
+        if (text := ast.get_docstring(node)) is not None
+    ]

@@ -102,7 +102,10 @@ def cache() -> Path:
     if folder := os.environ.get("IHLAB_CACHE"):
         return Path(folder)
     users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    require(not users.startswith("~"), "This user has no home for prepared corpora: set IHLAB_CACHE to a folder.")
+    require(
+        not users.startswith("~"),
+        "This user has no home for prepared corpora: set IHLAB_CACHE to a folder.",
+    )
     return Path(users) / "ihlab"
 
 
@@ -135,7 +138,10 @@ def _text(document: Document) -> str:
     try:
         return document.content.decode()
     except UnicodeDecodeError:
-        require(False, f"{document.path} of the corpus is not UTF-8: it can only be read as bytes (vocab_size=256).")
+        require(
+            False,
+            f"{document.path} of the corpus is not UTF-8: it can only be read as bytes (vocab_size=256).",
+        )
         raise
 
 
@@ -167,7 +173,9 @@ def byte_of_character() -> dict[str, int]:
     """
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(BYTES) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(BYTES + i): byte for i, byte in enumerate(others)}
+    return {chr(byte): byte for byte in printable} | {
+        chr(BYTES + i): byte for i, byte in enumerate(others)
+    }
 
 
 def _store(file: Path, prepared: Prepared) -> None:

@@ -56,8 +56,14 @@ class TextTask:
             f"{MOST_IDS}.",
         )
         require(self.length >= 1, f"TextTask.length is {self.length}, but must be at least 1.")
-        require(self.pack or not self.bos, "TextTask.bos is True, but only packed documents begin with it: set pack.")
-        require(self.corpus != "", f"TextTask.corpus is empty, but must be '{STDLIB}', '{SAMPLE}' or a folder.")
+        require(
+            self.pack or not self.bos,
+            "TextTask.bos is True, but only packed documents begin with it: set pack.",
+        )
+        require(
+            self.corpus != "",
+            f"TextTask.corpus is empty, but must be '{STDLIB}', '{SAMPLE}' or a folder.",
+        )
 
     @property
     def held_out(self) -> "TextTask":
@@ -105,7 +111,9 @@ class TextTask:
 
     def _packed(self, side: Part, size: int, rng: np.random.Generator) -> Batch:
         lengths, needed = np.diff(side.bounds) + self.bos, size * self.length + 1
-        order = np.concatenate([rng.permutation(len(lengths)) for _ in range(1 + needed // int(lengths.sum()))])
+        order = np.concatenate(
+            [rng.permutation(len(lengths)) for _ in range(1 + needed // int(lengths.sum()))]
+        )
         drawn = order[: 1 + np.searchsorted(lengths[order].cumsum(), needed)]
         stream = np.full(lengths[drawn].sum(), self.bos_id)
         starts = np.zeros(len(stream), dtype=bool)

@@ -1,4 +1,6 @@
-"""Scores that cannot be fooled: methods that know nothing or change what others get, and problems that change."""
+"""Scores that cannot be fooled: methods that know nothing or change what others get, and problems
+that change.
+"""
 
 from dataclasses import replace
 from itertools import pairwise, permutations
@@ -27,7 +29,15 @@ TASK = InductionTask(vocab_size=40, length=16)
 
 
 def small(size=6, **fields):
-    wide = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 4, "d_vocab": 40, "n_ctx": 16, **fields}
+    wide = {
+        "n_layers": 2,
+        "d_model": 12,
+        "n_heads": 3,
+        "d_head": 4,
+        "d_vocab": 40,
+        "n_ctx": 16,
+        **fields,
+    }
     model = Transformer(ModelConfig(attention="kv_shift", **wide), seed=3).eval()
     return problem(model, TASK, size=size)
 
@@ -43,7 +53,9 @@ def registered():
 # Methods that know nothing
 
 
-@pytest.mark.parametrize("estimate", [[0, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 0, 0, 3], [5, 4, 3, 2, 1]])
+@pytest.mark.parametrize(
+    "estimate", [[0, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 0, 0, 3], [5, 4, 3, 2, 1]]
+)
 @pytest.mark.parametrize("true", [[1, 0, 0, 0, 0], [1, 1, 0, 0, 1], [0, 0, 0, 1, 1]])
 def test_recall_is_the_mean_over_all_orders_of_ties(estimate, true):
     size, true = np.array(estimate, dtype=float), np.array(true, dtype=bool)
@@ -60,7 +72,9 @@ def test_recall_is_the_mean_over_all_orders_of_ties(estimate, true):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_controls_score_as_chance(name, registered):
-    """By chance a circuit of k nodes is any of its size, and recall is the fraction of the true nodes."""
+    """By chance a circuit of k nodes is any of its size, and recall is the fraction of the true
+    nodes.
+    """
     registered("zeros")(lambda p, nodes: torch.zeros(len(p.clean), len(p.nodes(nodes))))
     p = suite.problem(suite.load(name))
     found, effect = compare(p, ["zeros"]).set_index("method"), exact(p)["effect"]
@@ -119,9 +133,14 @@ def test_shuffled_answers_are_hardly_ever_taken_for_answers():
 
 def test_the_metric_turned_round_changes_no_score():
     p = problem(Run.open("vanilla-2-layers"), size=8)
-    turned = problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=lambda logits: -p.metric(logits))
+    turned = problem(
+        p.model, clean=p.clean, corrupted=p.corrupted, metric=lambda logits: -p.metric(logits)
+    )
     methods = ["exact", "attribution-patching", "zero-ablation", "head-scores"]
-    scores = [compare(each, methods).loc[:3, "rank_correlation":"regret"].to_numpy(dtype=float) for each in (p, turned)]
+    scores = [
+        compare(each, methods).loc[:3, "rank_correlation":"regret"].to_numpy(dtype=float)
+        for each in (p, turned)
+    ]
     np.testing.assert_allclose(*scores, atol=1e-6)
 
 
@@ -189,7 +208,11 @@ def test_a_problem_notices_that_its_model_or_its_prompts_changed():
     first = shown()
     with torch.no_grad():
         module.unembed.weight.mul_(0.5)
-    assert shown() == [exact(fresh())["effect"].tolist(), attribute(fresh())["effect"].tolist(), fresh().swing]
+    assert shown() == [
+        exact(fresh())["effect"].tolist(),
+        attribute(fresh())["effect"].tolist(),
+        fresh().swing,
+    ]
     assert shown() != first
     module.unembed.weight.data.mul_(2)  # torch counts no change of data
     assert shown() == first
@@ -221,11 +244,15 @@ def test_a_metric_that_is_not_finite_is_refused(infinite):
         new = (value[:, None] - ends).abs().amin(dim=1) > 1e-3
         return torch.where(new, -np.inf, value)
 
-    with pytest.raises(ConfigError, match="but must be finite on clean, corrupted and patched prompts"):
+    with pytest.raises(
+        ConfigError, match="but must be finite on clean, corrupted and patched prompts"
+    ):
         exact(problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=metric))
 
 
-@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.autocast("cpu"), torch.no_grad])
+@pytest.mark.parametrize(
+    "mode", [torch.inference_mode, lambda: torch.autocast("cpu"), torch.no_grad]
+)
 def test_the_callers_modes_change_nothing(mode):
     expected = attribute(small(), "eap-ig")["effect"]
     with mode():
@@ -244,9 +271,19 @@ def test_prompts_padded_on_the_left_need_a_mask(pad):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     config = LlamaConfig(
-        vocab_size=50, initializer_range=0.3, bos_token_id=None, eos_token_id=1, pad_token_id=pad, **sizes
+        vocab_size=50,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=pad,
+        **sizes,
     )
     model = LlamaForCausalLM(config).eval()
     generator = torch.Generator().manual_seed(0)
@@ -260,7 +297,12 @@ def test_prompts_padded_on_the_left_need_a_mask(pad):
         problem(model, **given)
     p = problem(model, **given, attention_mask=mask)
     alone = [
-        problem(model, clean=clean[i : i + 1, n:], corrupted=corrupted[i : i + 1, n:], metric=given["metric"])
+        problem(
+            model,
+            clean=clean[i : i + 1, n:],
+            corrupted=corrupted[i : i + 1, n:],
+            metric=given["metric"],
+        )
         for i, n in enumerate((0, 2, 4))
     ]
     effects = np.mean([exact(each)["effect"] for each in alone], axis=0)

@@ -31,10 +31,14 @@ def run():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_absent_replaces_the_earlier_occurrence_by_a_token_that_is_nowhere(task):
-    key, pair = (prompt_pair(task, size=20, seed=3, corrupt=corrupt) for corrupt in ("key", "absent"))
+    key, pair = (
+        prompt_pair(task, size=20, seed=3, corrupt=corrupt) for corrupt in ("key", "absent")
+    )
     assert pair.clean.equal(key.clean)
     assert pair.other.equal(key.other)
-    for clean, corrupted, at in zip(pair.clean.tolist(), pair.corrupted.tolist(), pair.position.tolist(), strict=True):
+    for clean, corrupted, at in zip(
+        pair.clean.tolist(), pair.corrupted.tolist(), pair.position.tolist(), strict=True
+    ):
         [changed] = [i for i in range(len(clean)) if clean[i] != corrupted[i]]
         assert changed == clean.index(clean[at]) < at
         assert corrupted[changed] not in clean
@@ -45,13 +49,20 @@ def test_resample_takes_another_prompt_with_another_answer(task):
     key, pair = (prompt_pair(task, size=20, corrupt=corrupt) for corrupt in ("key", "resample"))
     assert pair.clean.equal(key.clean)
     assert (pair.answer != pair.other).all()
-    known = {tuple(row): answer for row, answer in zip(key.clean.tolist(), key.answer.tolist(), strict=True)}
+    known = {
+        tuple(row): answer
+        for row, answer in zip(key.clean.tolist(), key.answer.tolist(), strict=True)
+    }
     assert [known[tuple(row)] for row in pair.corrupted.tolist()] == pair.other.tolist()
 
 
 def test_a_prompt_with_every_token_has_no_absent_one():
-    with pytest.raises(ConfigError, match="holds every token that could replace one: give a larger vocabulary"):
-        prompt_pair(MultiHopTask(vocab_size=60, length=40, max_hops=2, alphabet=4), size=5, corrupt="absent")
+    with pytest.raises(
+        ConfigError, match="holds every token that could replace one: give a larger vocabulary"
+    ):
+        prompt_pair(
+            MultiHopTask(vocab_size=60, length=40, max_hops=2, alphabet=4), size=5, corrupt="absent"
+        )
 
 
 @pytest.mark.parametrize("corrupt", NOISE)
@@ -61,7 +72,8 @@ def test_noise_is_added_to_the_embedding_of_the_earlier_occurrence(run, corrupt)
     before, after = (p.model.embed(tokens).detach() for tokens in (p.clean, p.corrupted))
     changed = (before != after).any(dim=-1)
     assert changed.nonzero()[:, 1].tolist() == [
-        row.index(row[at]) for row, at in zip(pair.clean.tolist(), pair.position.tolist(), strict=True)
+        row.index(row[at])
+        for row, at in zip(pair.clean.tolist(), pair.position.tolist(), strict=True)
     ]
     scale = (after - before)[changed].std() / model.embed.weight.std()
     assert scale.item() == pytest.approx(NOISE[corrupt], rel=0.1)
@@ -76,7 +88,10 @@ def test_noise_is_added_to_the_embedding_of_the_earlier_occurrence(run, corrupt)
 def test_metrics_are_what_they_are_named(run):
     pair, model = prompt_pair(run.config.task, 8, 0, "key"), run.model()
     with torch.no_grad():
-        clean, corrupted = (model(tokens)[range(8), pair.position].double() for tokens in (pair.clean, pair.corrupted))
+        clean, corrupted = (
+            model(tokens)[range(8), pair.position].double()
+            for tokens in (pair.clean, pair.corrupted)
+        )
     rows, answer, other = range(8), pair.answer, pair.other
     prob = [torch.exp(x) / torch.exp(x).sum(dim=1, keepdim=True) for x in (clean, corrupted)]
     expected = {
@@ -98,7 +113,9 @@ def test_either_direction_can_be_the_truth(run):
     for truth in ("effect", "reverse"):
         rank = compare(p, ["attribution-patching", "exact"], truth=truth)["rank_correlation"]
         assert rank[0] == pytest.approx(found.corr(table[truth].abs(), method="spearman"))
-        assert rank[1] == pytest.approx(table["effect"].abs().corr(table[truth].abs(), method="spearman"))
+        assert rank[1] == pytest.approx(
+            table["effect"].abs().corr(table[truth].abs(), method="spearman")
+        )
     with pytest.raises(ConfigError, match="There is no truth 'revers'; did you mean 'reverse'"):
         compare(p, truth="revers")
 
@@ -109,7 +126,11 @@ def test_either_direction_can_be_the_truth(run):
 def test_the_setting_decides_which_method_sees_the_previous_token_head(run):
     """Estimated / exact, by independent code on prompts of its own."""
     seen = {
-        ("key", "logit-difference"): {"attribution-patching": 0.03, "frozen-norms": 0.44, "eap-ig": 0.58},
+        ("key", "logit-difference"): {
+            "attribution-patching": 0.03,
+            "frozen-norms": 0.44,
+            "eap-ig": 0.58,
+        },
         ("absent", "logit"): {"attribution-patching": 0.24, "frozen-norms": 0.17, "eap-ig": 0.71},
     }
     for (corrupt, metric), methods in seen.items():
@@ -117,7 +138,9 @@ def test_the_setting_decides_which_method_sees_the_previous_token_head(run):
         effect = exact(p)["effect"]
         assert effect.idxmax() == 1
         for method, fraction in methods.items():
-            assert attribute(p, method)["effect"][1] / effect[1] == pytest.approx(fraction, abs=0.06)
+            assert attribute(p, method)["effect"][1] / effect[1] == pytest.approx(
+                fraction, abs=0.06
+            )
 
 
 @pytest.mark.slow
@@ -125,23 +148,37 @@ def test_all_circuits_of_two_members():
     """The best circuits, Shapley values and regrets by independent code."""
     p = problem(Run.open("vanilla-2-layers"))
     table, value = circuits(p), shapley(p)["shapley"]
-    np.testing.assert_allclose(best(table)["faithfulness"][2:6], [0.29, 0.56, 0.82, 0.99], atol=0.005)
+    np.testing.assert_allclose(
+        best(table)["faithfulness"][2:6], [0.29, 0.56, 0.82, 0.99], atol=0.005
+    )
     assert value[1] == pytest.approx(0.49, abs=0.005)
     assert value[4:].between(0.095, 0.165).all()
     assert value.sum() == pytest.approx(1)
     true = 0b11110010
     with_them = table[table["mask"] & true == true]["faithfulness"]
     assert (with_them.min(), with_them.max()) == pytest.approx((0.991, 1.0), abs=0.001)
-    methods = ["frozen-norms", "eap-ig", "attribution-patching", "direct-logit-attribution", "head-scores"]
-    assert compare(p, methods)["regret"][:5].tolist() == pytest.approx([0, 0, 0.21, 0.21, 0.58], abs=0.006)
+    methods = [
+        "frozen-norms",
+        "eap-ig",
+        "attribution-patching",
+        "direct-logit-attribution",
+        "head-scores",
+    ]
+    assert compare(p, methods)["regret"][:5].tolist() == pytest.approx(
+        [0, 0, 0.21, 0.21, 0.58], abs=0.006
+    )
     shifted = problem(Run.open("kv-shift-1-layer"))
-    np.testing.assert_allclose(best(circuits(shifted))["faithfulness"][1:4], [0.48, 0.87, 1.0], atol=0.005)
+    np.testing.assert_allclose(
+        best(circuits(shifted))["faithfulness"][1:4], [0.48, 0.87, 1.0], atol=0.005
+    )
 
 
 def test_circuits_of_many_nodes_are_refused(run, monkeypatch):
     p = problem(run, size=8)
     monkeypatch.setattr("ihlab.attribution.circuits.MOST_NODES", 4)
-    with pytest.raises(ConfigError, match="The model has 8 nodes, but all circuits can be measured of at most 4"):
+    with pytest.raises(
+        ConfigError, match="The model has 8 nodes, but all circuits can be measured of at most 4"
+    ):
         circuits(p)
 
 
@@ -156,9 +193,17 @@ def test_the_standard_set_has_every_setting_and_its_digests():
     shipped = suite.models().query("seeds != ''")["name"]
     assert set(table["member"]) <= set(shipped)
     assert set(table.loc[table["layers"] > 2, "layers"]) == {3, 4}
-    for row in table[table["metric"] == "kl"].itertuples():  # a changed task or corruption needs a new version
-        model = suite.load(row.member, step=row.step) if row.layers < 3 else Run.open(row.member).model(row.step)
-        assert standard.digest_of(model, prompts(model.trained_on, row.corruption)) == row.digest, row
+    for row in table[
+        table["metric"] == "kl"
+    ].itertuples():  # a changed task or corruption needs a new version
+        model = (
+            suite.load(row.member, step=row.step)
+            if row.layers < 3
+            else Run.open(row.member).model(row.step)
+        )
+        assert standard.digest_of(model, prompts(model.trained_on, row.corruption)) == row.digest, (
+            row
+        )
     p = standard.standard_problems(row.member, row.step, row.corruption)["kl"]
     assert p.ends[0].abs().max() < 1e-4
 

@@ -17,14 +17,22 @@ def test_true_nodes_are_marked():
                               columns=["from_layer", "from_head", "to_layer", "to_head", "input", *heads[2:]]),
     }  # fmt: skip
     curve = pd.Series([0.1, 0.5, 0.9], index=[0, 10, 20])
-    figure = circuits({"one": {0: (curve, found), 2: (curve / 2, found)}, "set": {0: (None, found)}})
+    figure = circuits(
+        {"one": {0: (curve, found), 2: (curve / 2, found)}, "set": {0: (None, found)}}
+    )
     accuracy, first, second = figure.axes[:3]
-    assert [line.get_ydata().tolist() for line in accuracy.lines] == [[0.1, 0.5, 0.9], [0.05, 0.25, 0.45]]
+    assert [line.get_ydata().tolist() for line in accuracy.lines] == [
+        [0.1, 0.5, 0.9],
+        [0.05, 0.25, 0.45],
+    ]
     assert (first.get_title(), second.get_title()) == ("seed 0, swing 10.0", "seed 2, swing 10.0")
     [path] = first.lines
     assert path.get_color() == INPUTS["k"]
     assert path.get_linewidth() == 0.8 + 4 * 0.5  # the larger size of effect and reverse
-    assert {text.get_text(): text.get_position() for text in first.texts} == {"v": (0, 0), "qk": (1, 1)}
+    assert {text.get_text(): text.get_position() for text in first.texts} == {
+        "v": (0, 0),
+        "qk": (1, 1),
+    }
     [discs] = first.collections
     assert [width > 1 for width in discs.get_linewidths()] == [True, False, False, True]
     red, blue = (discs.get_facecolors()[i] for i in (0, 3))

@@ -1,4 +1,6 @@
-"""Slices with made-up stages, the archive between them, and the plain Llama that ours is timed against."""
+"""Slices with made-up stages, the archive between them, and the plain Llama that ours is timed
+against.
+"""
 
 import json
 import os
@@ -44,7 +46,10 @@ def states(slice_):
 @pytest.mark.slow
 def test_stages_go_in_order_and_on_where_the_last_slice_ended(tmp_path):
     mark = f"open({str(tmp_path / 'order')!r}, 'a').write"
-    first, fails = stage("first", f"{mark}('a')"), stage("fails", f"{mark}('b'); raise SystemExit(3)")
+    first, fails = (
+        stage("first", f"{mark}('a')"),
+        stage("fails", f"{mark}('b'); raise SystemExit(3)"),
+    )
     endless, last = stage("endless", f"{mark}('c'); {ENDLESS}"), stage("last", f"{mark}('d')")
     one = slice_of(tmp_path, 4.0)
     run_stages(one, [first, fails, endless, last])
@@ -69,18 +74,31 @@ def test_a_command_that_will_not_stop_is_ended(tmp_path):
 
 @pytest.mark.rare
 def test_a_dry_run_makes_every_result_and_goes_on_after_a_cut(tmp_path):
-    """The first slice is cut off in the second stage. The second slice, with fresh folders, goes on from its files."""
+    """The first slice is cut off in the second stage. The second slice, with fresh folders, goes on
+    from its files.
+    """
     environment = os.environ | {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
     state = {}
-    for number, (seconds, carried) in enumerate([(24, ()), (240, ("--carried", str(tmp_path / "out-0")))]):
-        folders = "--out", str(tmp_path / f"out-{number}"), "--work", str(tmp_path / f"work-{number}")
+    for number, (seconds, carried) in enumerate(
+        [(24, ()), (240, ("--carried", str(tmp_path / "out-0")))]
+    ):
+        folders = (
+            "--out",
+            str(tmp_path / f"out-{number}"),
+            "--work",
+            str(tmp_path / f"work-{number}"),
+        )
         command = [str(SCRIPT), "--device", "cpu", "--slice", str(seconds), *folders, *carried]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        state[number] = json.loads((tmp_path / f"out-{number}" / "status.json").read_text())["stages"]
+        state[number] = json.loads((tmp_path / f"out-{number}" / "status.json").read_text())[
+            "stages"
+        ]
     assert {known["state"] for known in state[0].values()} <= {DONE, STOPPED}
     assert set(state[0]) < set(gpu_slices.STAGES)
-    assert {name: known["state"] for name, known in state[1].items()} == dict.fromkeys(gpu_slices.STAGES, DONE)
+    assert {name: known["state"] for name, known in state[1].items()} == dict.fromkeys(
+        gpu_slices.STAGES, DONE
+    )
     with tarfile.open(tmp_path / "out-1" / "figures.tar.gz") as file:
         tables = {name for name in file.getnames() if name.endswith("claims.json")}
     assert tables == {f"{name}/smoke/claims.json" for name in ("figure1a", "figure1b", "figure8")}
@@ -133,7 +151,10 @@ def test_runs_go_on_from_archives(worked, small, tmp_path):
     again = Run.open(there / "figure" / done.folder.name)
     assert all(map(torch.equal, again.model().parameters(), done.model().parameters()))
     assert again.metrics.equals(done.metrics)
-    resumed, whole = train(small.replace(seed=1), there / "figure"), train(small.replace(seed=1), tmp_path / "whole")
+    resumed, whole = (
+        train(small.replace(seed=1), there / "figure"),
+        train(small.replace(seed=1), tmp_path / "whole"),
+    )
     assert resumed.done["resumed_from"] == 14
     assert resumed.metrics.equals(whole.metrics)
 
@@ -144,7 +165,9 @@ def test_runs_go_on_from_archives(worked, small, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
 def test_the_plain_llama_is_ours(attention):
-    model = Transformer(ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=40, n_ctx=12, attention=attention))
+    model = Transformer(
+        ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=40, n_ctx=12, attention=attention)
+    )
     generator = torch.Generator().manual_seed(0)
     tokens, targets = (torch.randint(40, (3, 12), generator=generator) for _ in range(2))
     targets[:, ::3] = IGNORE

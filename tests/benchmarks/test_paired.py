@@ -23,7 +23,9 @@ def test_sides_take_turns_and_the_first_round_does_not_count():
 def test_a_figure_is_the_median_and_the_range_of_starts():
     row = figure("table", "what", [3.0, 1.0, 8.0], "ms")
     assert (row["median"], row["low"], row["high"]) == (3, 1, 8)
-    row = figure("table", "what", np.array([[1.0, 9.0, 2.0], [5.0, 4.0, 0.0], [3.0, 3.0, 3.0]]), "ms")
+    row = figure(
+        "table", "what", np.array([[1.0, 9.0, 2.0], [5.0, 4.0, 0.0], [3.0, 3.0, 3.0]]), "ms"
+    )
     assert (row["median"], row["low"], row["high"]) == (3, 2, 4)
 
 

@@ -35,11 +35,15 @@ def test_the_page_opens_with_the_goals_and_folds_everything_else():
 
 
 def test_an_unknown_part_is_answered_with_those_there_are():
-    with pytest.raises(SystemExit, match=r"There is no part speling: there are train_step, .*variants\."):
+    with pytest.raises(
+        SystemExit, match=r"There is no part speling: there are train_step, .*variants\."
+    ):
         main(quick=True, only=("speling",))
 
 
-def test_a_part_that_fails_loses_no_other_and_a_chosen_part_writes_no_page(monkeypatch, tmp_path, capsys):
+def test_a_part_that_fails_loses_no_other_and_a_chosen_part_writes_no_page(
+    monkeypatch, tmp_path, capsys
+):
     def fails(quick):
         raise EOFError
 

@@ -1,4 +1,6 @@
-"""Attacks: reported sequences ask their question, right models stand, wrong ones fall, small worst cases agree."""
+"""Attacks: reported sequences ask their question, right models stand, wrong ones fall, small worst
+cases agree.
+"""
 
 import re
 from itertools import pairwise, product
@@ -14,7 +16,15 @@ from ihlab.certify.rules import rule_for
 from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.model.conversion.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
-from tasks import ConfigError, DepoTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
+from tasks import (
+    ConfigError,
+    DepoTask,
+    InductionTask,
+    MQARTask,
+    MultiHopTask,
+    NGramTask,
+    TriggerTask,
+)
 
 SMALL = InductionTask(vocab_size=20, length=10, min_token=2)
 QUICK = {"questions": 6, "restarts": 1, "sweeps": 1}
@@ -23,7 +33,13 @@ QUICK = {"questions": 6, "restarts": 1, "sweeps": 1}
 def untrained(task, **fields):
     """A random model with large weights, so that its margins differ by more than rounding."""
     cfg = ModelConfig(
-        n_layers=2, d_model=16, n_heads=2, d_vocab=task.vocab_size, n_ctx=task.length, init_std=0.3, **fields
+        n_layers=2,
+        d_model=16,
+        n_heads=2,
+        d_vocab=task.vocab_size,
+        n_ctx=task.length,
+        init_std=0.3,
+        **fields,
     )
     model = Transformer(cfg)
     model.trained_on = task
@@ -31,7 +47,9 @@ def untrained(task, **fields):
 
 
 def right(task):
-    model = kv_shift_induction_head(torch.eye(task.vocab_size), task.length, sigma=0.05, slope=0.01, mask="strict")
+    model = kv_shift_induction_head(
+        torch.eye(task.vocab_size), task.length, sigma=0.05, slope=0.01, mask="strict"
+    )
     model.trained_on = task
     return model
 
@@ -58,7 +76,9 @@ def draws_induction(task, tokens, answer):
 
 
 def follows_always(task, tokens, answer):
-    """Return whether the answer, and nothing else, follows the query wherever it occurs before the end."""
+    """Return whether the answer, and nothing else, follows the query wherever it occurs before the
+    end.
+    """
     followers = {after for token, after in pairwise(tokens) if token == tokens[-1]}
     return followers == {answer} and min(tokens) >= task.min_token
 
@@ -72,14 +92,24 @@ def in_support(task, tokens, answer):
 CASES = {
     "induction": (SMALL, "task", draws_induction),
     "induction, any": (SMALL, "any", follows_always),
-    "recall": (MQARTask(vocab_size=17, length=14, pairs=3, bos=True, power_a=1.0), "task", in_support),
+    "recall": (
+        MQARTask(vocab_size=17, length=14, pairs=3, bos=True, power_a=1.0),
+        "task",
+        in_support,
+    ),
     "hops": (MultiHopTask(vocab_size=13, length=16, max_hops=2, alphabet=8), "task", in_support),
-    "n-grams": (NGramTask(vocab_size=13, length=16, order=3, table_size=20, bos=True), "task", in_support),
+    "n-grams": (
+        NGramTask(vocab_size=13, length=16, order=3, table_size=20, bos=True),
+        "task",
+        in_support,
+    ),
 }
 
 
 @pytest.mark.parametrize(("task", "support", "legal"), CASES.values(), ids=CASES)
-def test_a_model_that_learned_nothing_falls_on_sequences_that_ask_the_question(task, support, legal):
+def test_a_model_that_learned_nothing_falls_on_sequences_that_ask_the_question(
+    task, support, legal
+):
     model = untrained(task)
     result = attack(model, support=support, questions=8, restarts=2)
     table = result.table
@@ -89,7 +119,9 @@ def test_a_model_that_learned_nothing_falls_on_sequences_that_ask_the_question(t
         assert legal(task, row.sampled, row.answer)
         assert legal(task, row.worst, row.answer)
         assert row.worst[-1] == row.sampled[-1] == row.query
-        assert row.sampled_margin == pytest.approx(margin_of(model, row.sampled, row.answer), abs=1e-4)
+        assert row.sampled_margin == pytest.approx(
+            margin_of(model, row.sampled, row.answer), abs=1e-4
+        )
         assert row.margin == pytest.approx(margin_of(model, row.worst, row.answer), abs=1e-4)
         assert row.margin < row.sampled_margin
         assert model(torch.tensor([row.worst]))[0, -1].argmax().item() == row.mistaken_for
@@ -97,7 +129,11 @@ def test_a_model_that_learned_nothing_falls_on_sequences_that_ask_the_question(t
             assert row.worst[row.answer_position] == row.answer
             assert row.answer_position == row.position + 1
     assert table["margin"].is_monotonic_increasing
-    drawn = [draws_induction(task, row.worst, row.answer) for row in table.itertuples()] if task is SMALL else True
+    drawn = (
+        [draws_induction(task, row.worst, row.answer) for row in table.itertuples()]
+        if task is SMALL
+        else True
+    )
     assert (table["in_task"] == drawn).all()
     assert "8 sequences with a wrong answer" in result.verdict
 
@@ -108,7 +144,9 @@ def test_a_model_that_is_always_right_stands(support):
     result = attack(right(task), support=support, questions=12, restarts=3)
     assert result.accuracy == result.sampled_accuracy == 1
     assert not result.table["wrong"].any()
-    assert result.verdict.startswith("12 of 12 questions are answered rightly as drawn, and 12 in the worst sequence")
+    assert result.verdict.startswith(
+        "12 of 12 questions are answered rightly as drawn, and 12 in the worst sequence"
+    )
 
 
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
@@ -149,7 +187,9 @@ def test_the_seed_decides_and_more_restarts_are_never_worse():
     )
     pd.testing.assert_frame_equal(one, again)
     assert sorted(map(tuple, one["sampled"])) != sorted(map(tuple, other["sampled"]))
-    first, more = (table.set_index(table["sampled"].map(tuple))["margin"] for table in (one, longer))
+    first, more = (
+        table.set_index(table["sampled"].map(tuple))["margin"] for table in (one, longer)
+    )
     assert (more.reindex(first.index) <= first + 1e-5).all()
 
 
@@ -169,15 +209,25 @@ def test_how_a_model_fails_is_what_its_patterns_say():
             cache = model.run_with_cache(torch.tensor([tokens]))[1]
             patterns.append(np.stack([cache["pattern", layer][0].detach() for layer in range(2)]))
             key = tokens.index(row.query)
-            places.append({"the query itself": -1, "the answer": key + 1, "the token that the answer follows": key})
+            places.append(
+                {
+                    "the query itself": -1,
+                    "the answer": key + 1,
+                    "the token that the answer follows": key,
+                }
+            )
         assert np.allclose(result.attention[question], patterns[1][:, :, -1], atol=1e-5)
         falls = [p[:, :, -1][:, :, [*at.values()]] for p, at in zip(patterns, places, strict=True)]
         largest = (falls[0] - falls[1]).max()
         assert row.how.startswith("At the query") == (largest >= 0.05)
         for clause in re.findall(r"[^;]*head \d[^;]*", row.how):
-            where, layer, head, has, had, role, instead, target = CLAUSE.match(clause.strip()).groups()
+            where, layer, head, has, had, role, instead, target = CLAUSE.match(
+                clause.strip()
+            ).groups()
             query = "the answer" if where == "answer" else "the query itself"
-            old, new = (p[int(layer), int(head), at[query]] for p, at in zip(patterns, places, strict=True))
+            old, new = (
+                p[int(layer), int(head), at[query]] for p, at in zip(patterns, places, strict=True)
+            )
             assert float(had) == pytest.approx(old[places[0][role]], abs=0.006)
             assert float(has) == pytest.approx(new[places[1][role]], abs=0.006)
             if where != "answer":
@@ -185,7 +235,9 @@ def test_how_a_model_fails_is_what_its_patterns_say():
             others = np.delete(new, places[1][role])
             assert float(instead) == pytest.approx(others.max(), abs=0.006)
             token, place = (
-                map(int, re.findall(r"\d+", target)) if "token " in target and "position" in target else (0, 0)
+                map(int, re.findall(r"\d+", target))
+                if "token " in target and "position" in target
+                else (0, 0)
             )
             assert token == 0 or (row.worst[place] == token and new[place] == others.max())
             clauses += 1
@@ -226,11 +278,31 @@ def test_a_task_without_a_rule_can_be_attacked_in_any_sequence():
             "support is 'task', but it is not known which sequences the task 'depo' can draw",
         ),
         (untrained(SMALL), {"support": "all"}, "There is no support 'all'"),
-        (untrained(SMALL), {"questions": 0}, "questions is 0, but must be an integer of at least 1"),
-        (untrained(SMALL), {"length": 11}, "length is 11, but must be from 2 to the task's length, 10"),
-        (untrained(SMALL), {"length": 2}, "Of 10240 sequences of the task 'induction', 0 have at position 1 a query"),
-        (Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=9, n_ctx=8)), {}, "give a task"),
-        (PatternsAlone(torch.ones(1, 1, 1, 2, 2).tril() / 2), {}, "the worst sequences are found by running a model"),
+        (
+            untrained(SMALL),
+            {"questions": 0},
+            "questions is 0, but must be an integer of at least 1",
+        ),
+        (
+            untrained(SMALL),
+            {"length": 11},
+            "length is 11, but must be from 2 to the task's length, 10",
+        ),
+        (
+            untrained(SMALL),
+            {"length": 2},
+            "Of 10240 sequences of the task 'induction', 0 have at position 1 a query",
+        ),
+        (
+            Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=9, n_ctx=8)),
+            {},
+            "give a task",
+        ),
+        (
+            PatternsAlone(torch.ones(1, 1, 1, 2, 2).tril() / 2),
+            {},
+            "the worst sequences are found by running a model",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(source, options, match):

@@ -1,4 +1,6 @@
-"""Proofs against brute force over every sequence, for every option that they accept; planted faults; refusals."""
+"""Proofs against brute force over every sequence, for every option that they accept; planted
+faults; refusals.
+"""
 
 import dataclasses
 from itertools import pairwise, product
@@ -15,21 +17,34 @@ from ihlab.theory.constructions import checker, kv_shift_induction_head
 from tasks import IGNORE, ConfigError, MQARTask, NGramTask
 
 TASK = InductionTask(vocab_size=4, length=4, min_token=0)
-SMALL = {"n_layers": 1, "d_model": 8, "n_heads": 1, "mlp": "none", "attention": "kv_shift", "positional": "none"}
+SMALL = {
+    "n_layers": 1,
+    "d_model": 8,
+    "n_heads": 1,
+    "mlp": "none",
+    "attention": "kv_shift",
+    "positional": "none",
+}
 
 
 def small(seed, d_vocab=4, n_ctx=8, **fields):
     """A random model with random biases and gains, in float64."""
-    model = Transformer(ModelConfig(**{**SMALL, "d_vocab": d_vocab, "n_ctx": n_ctx, **fields}), seed=seed).double()
+    model = Transformer(
+        ModelConfig(**{**SMALL, "d_vocab": d_vocab, "n_ctx": n_ctx, **fields}), seed=seed
+    ).double()
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         if name.endswith((".bias", "norm.w", "ln1.w", "ln_final.w")):
-            weight.data = 1 + 0.5 * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+            weight.data = 1 + 0.5 * torch.randn(
+                weight.shape, generator=generator, dtype=torch.float64
+            )
     return model.eval()
 
 
 def is_induction(tokens, query, answer):
-    """The rule in words: the query is last and has occurred before, and every earlier one is followed by the answer."""
+    """The rule in words: the query is last and has occurred before, and every earlier one is
+    followed by the answer.
+    """
     *before, last = tokens
     followers = [after for token, after in zip(before, tokens[1:], strict=True) if token == query]
     return last == query and len(followers) > 0 and set(followers) == {answer}
@@ -40,7 +55,9 @@ def smallest_margin(model, sequences, answer):
     """The smallest margin of all sequences, before the final norm's scale, which is 1 / hook_scale."""
     scales = []
     hooks = (
-        [("ln_final.hook_scale", lambda scale, hook: scales.append(scale[:, -1]))] if model.cfg.norm == "rms" else []
+        [("ln_final.hook_scale", lambda scale, hook: scales.append(scale[:, -1]))]
+        if model.cfg.norm == "rms"
+        else []
     )
     logits = model.run_with_hooks(torch.tensor(sequences), fwd_hooks=hooks)[:, -1]
     others = logits.clone()
@@ -81,57 +98,93 @@ def test_the_worst_of_all_sequences_is_that_of_brute_force(fields):
     model, lengths, one_head = small(1, **fields), range(3, 7), fields.get("n_heads", 1) == 1
     certificate = certify(model, TASK, lengths)
     assert len(certificate.table) == 12 * len(lengths)
-    exact = 2e-6 if model.cfg.positional == "rope" else 1e-11  # the model's own rotary tables are float32
+    exact = (
+        2e-6 if model.cfg.positional == "rope" else 1e-11
+    )  # the model's own rotary tables are float32
     sequences = {length: list(product(range(4), repeat=length)) for length in lengths}
     for row in certificate.table.itertuples():
-        every = [tokens for tokens in sequences[row.length] if is_induction(tokens, row.query, row.answer)]
+        every = [
+            tokens
+            for tokens in sequences[row.length]
+            if is_induction(tokens, row.query, row.answer)
+        ]
         smallest = smallest_margin(model, every, row.answer)
         assert tuple(row.worst) in every
-        assert row.margin == pytest.approx(smallest_margin(model, [row.worst], row.answer), abs=exact)
+        assert row.margin == pytest.approx(
+            smallest_margin(model, [row.worst], row.answer), abs=exact
+        )
         assert row.bound <= smallest + exact
         if one_head:
             assert row.margin == pytest.approx(smallest, abs=exact)
             assert row.bound == pytest.approx(smallest, abs=exact)
         assert row.bound <= row.margin
-        assert {"proved": smallest > 0, "refuted": smallest < 0, "unknown": not one_head}[row.verdict]
+        assert {"proved": smallest > 0, "refuted": smallest < 0, "unknown": not one_head}[
+            row.verdict
+        ]
 
 
 CAMPAIGN = [pytest.param(fields, marks=pytest.mark.rare) for fields in ACCEPTED]
-SHARP = [{"q_proj": 10.0}, {"q_proj": 100.0}, {"q_proj": 1000.0}, {"embed": 1e-6}, {"embed": 1e3}, {"embed": 1e6}]
+SHARP = [
+    {"q_proj": 10.0},
+    {"q_proj": 100.0},
+    {"q_proj": 1000.0},
+    {"embed": 1e-6},
+    {"embed": 1e3},
+    {"embed": 1e6},
+]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("factors", SHARP, ids=str)
 @pytest.mark.parametrize("fields", [*ACCEPTED[::6], *CAMPAIGN], ids=str)
 def test_sharpened_models_have_no_false_row(fields, factors):
-    """A saturated softmax makes masses of e^-1000: they are 0 in float64, and still decide a margin."""
+    """A saturated softmax makes masses of e^-1000: they are 0 in float64, and still decide a
+    margin.
+    """
     model = with_exact_angles(small(7, **{**fields, "d_vocab": 4}))
     given = small(7, **{**fields, "d_vocab": 4})
     for each in (model, given):
         each.layers[0].attn.q_proj.weight *= factors.get("q_proj", 1)
         each.embed.weight *= factors.get("embed", 1)
     for row in certify(given, TASK, [3, 5]).table.itertuples():
-        every = [t for t in product(range(4), repeat=row.length) if is_induction(t, row.query, row.answer)]
+        every = [
+            t
+            for t in product(range(4), repeat=row.length)
+            if is_induction(t, row.query, row.answer)
+        ]
         smallest, size = smallest_margin(model, every, row.answer), abs(row.margin)
         off = 1e-9 * (1 + size)
         assert row.bound - off <= smallest <= row.margin + off
-        assert row.verdict != {True: "refuted", False: "proved"}[smallest > 0] or abs(smallest) < off
+        assert (
+            row.verdict != {True: "refuted", False: "proved"}[smallest > 0] or abs(smallest) < off
+        )
 
 
 def with_exact_angles(model):
-    """The same model with rotary tables in float64, as the proof has them. (It would be refused: a buffer changed.)"""
+    """The same model with rotary tables in float64, as the proof has them. (It would be refused: a
+    buffer changed.)
+    """
     rotary, cfg = model.layers[0].attn.rotary, model.cfg
     if rotary is not None:
-        angles = cfg.rotary_frequencies or cfg.rotary_base ** (-np.arange(0, cfg.head_width, 2) / cfg.head_width)
-        turns = torch.arange(cfg.n_ctx, dtype=torch.float64)[:, None] * torch.tensor(np.asarray(angles))
+        angles = cfg.rotary_frequencies or cfg.rotary_base ** (
+            -np.arange(0, cfg.head_width, 2) / cfg.head_width
+        )
+        turns = torch.arange(cfg.n_ctx, dtype=torch.float64)[:, None] * torch.tensor(
+            np.asarray(angles)
+        )
         cos, sin = (cfg.rotary_scale * each[:, None] for each in (turns.cos(), turns.sin()))
-        rotary.cos, rotary.signed_sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+        rotary.cos, rotary.signed_sin = (
+            torch.cat([cos, cos], dim=-1),
+            torch.cat([-sin, sin], dim=-1),
+        )
     return model
 
 
 @pytest.mark.parametrize("fields", ACCEPTED[::7], ids=str)
 def test_verdicts_without_margins_are_the_same(fields):
-    full, quick = (certify(small(2, **fields), TASK, range(2, 7), margins=each).table for each in (True, False))
+    full, quick = (
+        certify(small(2, **fields), TASK, range(2, 7), margins=each).table for each in (True, False)
+    )
     assert quick["verdict"].equals(full["verdict"])
     last = full["length"] == 6
     np.testing.assert_allclose(quick["margin"][last], full["margin"][last])
@@ -146,7 +199,9 @@ def test_the_construction_of_theorem_3_3_is_proved_far_beyond_brute_force(slope)
     certificate = certify(hand_set(slope=slope), TASK, [3, 8, 40])
     assert certificate.status == "proved"
     assert certificate.longest == 40
-    assert certificate.verdict.startswith("proved: every sequence of 3, 8 and 40 tokens over 4 ids whose last token ")
+    assert certificate.verdict.startswith(
+        "proved: every sequence of 3, 8 and 40 tokens over 4 ids whose last token "
+    )
 
 
 def test_other_constructions_and_one_vanilla_layer_are_refuted():
@@ -158,7 +213,12 @@ def test_other_constructions_and_one_vanilla_layer_are_refuted():
         assert is_induction(tokens, tokens[-1], tokens[tokens.index(tokens[-1]) + 1])
 
 
-WITH_MLP = [{}, {"positional": "rope"}, {"positional": "learned"}, {"n_heads": 2, "attention": "k_shift"}]
+WITH_MLP = [
+    {},
+    {"positional": "rope"},
+    {"positional": "learned"},
+    {"n_heads": 2, "attention": "k_shift"},
+]
 
 
 @torch.no_grad()
@@ -170,7 +230,11 @@ def test_with_an_mlp_the_bound_is_below_every_sequence(fields, written):
     model.layers[0].mlp.out_proj.weight *= written
     certificate = certify(model, TASK, range(3, 6))
     for row in certificate.table.itertuples():
-        every = [t for t in product(range(4), repeat=row.length) if is_induction(t, row.query, row.answer)]
+        every = [
+            t
+            for t in product(range(4), repeat=row.length)
+            if is_induction(t, row.query, row.answer)
+        ]
         smallest = smallest_margin(model, every, row.answer)
         assert row.bound <= smallest + 2e-6
         assert tuple(row.worst) in every
@@ -183,10 +247,14 @@ def test_with_an_mlp_the_bound_is_below_every_sequence(fields, written):
 @torch.no_grad()
 @pytest.mark.parametrize("faults", [30, pytest.param(200, marks=pytest.mark.rare)])
 def test_no_planted_fault_is_proved(faults):
-    """One weight of a proved model is changed until a sequence fails. Every verdict is that of all sequences."""
+    """One weight of a proved model is changed until a sequence fails. Every verdict is that of all
+    sequences.
+    """
     generator, planted = np.random.default_rng(faults), 0
     every = [(tokens, answer) for tokens in product(range(4), repeat=5) for answer in range(4)]
-    every = [(t, answer) for t, answer in every if answer != t[-1] and is_induction(t, t[-1], answer)]
+    every = [
+        (t, answer) for t, answer in every if answer != t[-1] and is_induction(t, t[-1], answer)
+    ]
     sequences, answers = (torch.tensor(each) for each in zip(*every, strict=True))
     while planted < faults:
         model = hand_set(sigma=0.2)
@@ -217,7 +285,9 @@ CHANGED = {
     "method": lambda m: setattr(m, "forward", lambda tokens: -type(m).forward(m, tokens)),
     "method of a part": lambda m: setattr(m.unembed, "forward", lambda x: x),
     "module": lambda m: setattr(m.layers[0], "attn", torch.nn.Identity()),
-    "module of a subclass": lambda m: setattr(m.layers[0].attn, "q_proj", type("Own", (torch.nn.Linear,), {})(8, 8)),
+    "module of a subclass": lambda m: setattr(
+        m.layers[0].attn, "q_proj", type("Own", (torch.nn.Linear,), {})(8, 8)
+    ),
     "new module": lambda m: m.add_module("own", torch.nn.Linear(2, 2)),
     "setting": lambda m: setattr(m.layers[0], "residual", False),
     "eps": lambda m: setattr(m.layers[0].ln1, "eps", 1.0),
@@ -248,7 +318,9 @@ def test_a_global_hook_is_refused():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("dtype", "scale"), [(torch.bfloat16, 1.0), (torch.float16, 1.0), (torch.float32, 1e25)])
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [(torch.bfloat16, 1.0), (torch.float16, 1.0), (torch.float32, 1e25)]
+)
 def test_a_model_that_fails_in_its_own_arithmetic_is_not_proved(dtype, scale):
     model = hand_set(sigma=0.05).to(dtype)
     model.unembed.weight *= scale
@@ -278,7 +350,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("fields", "part"), REFUSED, ids=str)
 def test_what_breaks_the_argument_is_named(fields, part):
-    model = Transformer(ModelConfig(**{**SMALL, "d_vocab": 4, "n_ctx": 8, "d_model": 16, **fields})).eval()
+    model = Transformer(
+        ModelConfig(**{**SMALL, "d_vocab": 4, "n_ctx": 8, "d_model": 16, **fields})
+    ).eval()
     with pytest.raises(ConfigError, match=part):
         certify(model, TASK)
 
@@ -296,14 +370,20 @@ def test_other_refusals_name_the_cause(tmp_path):
     cases = {
         "task": lambda: certify(model),
         "ngram": lambda: certify(model, NGramTask(vocab_size=4, length=6, table_size=5)),
-        "period is 3": lambda: certify(model, InductionTask(vocab_size=4, length=4, min_token=0, period=3)),
+        "period is 3": lambda: certify(
+            model, InductionTask(vocab_size=4, length=4, min_token=0, period=3)
+        ),
         "lengths is": lambda: certify(model, TASK, []),
         "not a question": lambda: certify(model, TASK, questions=[(0, 0)]),
         "d_vocab is 4": lambda: certify(model, InductionTask(vocab_size=9, length=4, min_token=0)),
         "n_ctx=8": lambda: certify(small(0, positional="learned"), TASK, [9]),
         "dropout": lambda: certify(small(0, dropout=0.1).train(), TASK),
-        "own automata": lambda: certify(model, None, [3], questions=[induction(range(4), 0, 1)]).save(tmp_path / "x"),
-        "leave path out": lambda: certify(model, None, [3], questions=[induction(range(4), 0, 1)], path=tmp_path / "x"),
+        "own automata": lambda: certify(
+            model, None, [3], questions=[induction(range(4), 0, 1)]
+        ).save(tmp_path / "x"),
+        "leave path out": lambda: certify(
+            model, None, [3], questions=[induction(range(4), 0, 1)], path=tmp_path / "x"
+        ),
         "sequence of 2 tokens": lambda: certify(model, TASK, [2]),
         "A length is 3.0": lambda: certify(model, TASK, [3.0]),
         "from 2 to 4096": lambda: certify(model, TASK, [5000]),
@@ -339,7 +419,9 @@ def test_automata_hold_what_their_rules_say(bos):
         for tokens in product(range(5), repeat=length):
             content = tokens[1:] if bos else tokens
             allowed = 4 not in content and (not bos or tokens[0] == 4)
-            assert induction(range(4), 2, 1, first).holds(tokens) == (allowed and is_induction(content, 2, 1))
+            assert induction(range(4), 2, 1, first).holds(tokens) == (
+                allowed and is_induction(content, 2, 1)
+            )
             in_turn = all({before, after} == {1, 2} for before, after in pairwise(content))
             alternating = len(content) >= 3 and content[-1] == 2 and in_turn
             assert alternation(range(4), 2, 1, first).holds(tokens) == (allowed and alternating)
@@ -364,7 +446,10 @@ def test_every_question_that_a_task_draws_is_in_its_set(task):
     queries, answers = (each[scored[:, 0], scored[:, 1]] for each in (batch.inputs, batch.answers))
     found = 0
     for question in questions:
-        automaton, mine = of_question(*question), (queries == question[0]) & (answers == question[1])
+        automaton, mine = (
+            of_question(*question),
+            (queries == question[0]) & (answers == question[1]),
+        )
         for position in np.unique(scored[mine, 1]):
             rows = scored[mine & (scored[:, 1] == position), 0]
             assert held(automaton, batch.inputs[rows, : position + 1]).all()
@@ -408,7 +493,12 @@ def test_counts_are_those_of_brute_force(task):
 
 def test_the_set_says_what_is_in_it():
     fields = {"vocab_size": 4, "length": 4, "min_token": 0}
-    inside = sum(is_induction(t, t[-1], a) for t in product(range(4), repeat=4) for a in range(4) if a != t[-1])
+    inside = sum(
+        is_induction(t, t[-1], a)
+        for t in product(range(4), repeat=4)
+        for a in range(4)
+        if a != t[-1]
+    )
     said = certify(small(0), InductionTask(**fields), [4]).set
     assert said == (
         "every sequence of 4 tokens over 4 ids whose last token has come before, always followed by one and the same "
@@ -421,7 +511,10 @@ def test_the_set_says_what_is_in_it():
     assert part.set.startswith("every sequence of 3 and 5 to 7 tokens over 4 ids")
     assert ", for 2 of 12 questions (" in part.set
     own = dataclasses.replace(induction(range(4), 0, 1), sentence="that I like")
-    assert certify(small(0), None, [3], questions=[own]).set == "every sequence of 3 tokens over 4 ids that I like"
+    assert (
+        certify(small(0), None, [3], questions=[own]).set
+        == "every sequence of 3 tokens over 4 ids that I like"
+    )
 
 
 def test_recall_needs_the_key_with_this_value():
@@ -481,7 +574,9 @@ def test_a_file_is_replaced_only_by_the_same_call(tmp_path):
         "questions differs": lambda: certify(model, TASK, [3], questions=[(0, 1)], path=path),
         "margins differs": lambda: certify(model, TASK, [3], margins=False, path=path),
         "model differs": lambda: certify(hand_set(slope=0.1), TASK, [3], path=path),
-        "task differs": lambda: certify(model, InductionTask(vocab_size=4, length=3, min_token=0), [3], path=path),
+        "task differs": lambda: certify(
+            model, InductionTask(vocab_size=4, length=3, min_token=0), [3], path=path
+        ),
     }
     for part, call in others.items():
         with pytest.raises(ConfigError, match=part):
@@ -496,7 +591,9 @@ def forged(certificate, **columns):
 FORGED = {
     "rows dropped": lambda c: dataclasses.replace(c, table=c.table.iloc[1:]),
     "a row twice": lambda c: dataclasses.replace(c, table=c.table.iloc[[0, *range(len(c.table))]]),
-    "one row for another": lambda c: dataclasses.replace(c, table=c.table.iloc[[0, *range(len(c.table) - 1)]]),
+    "one row for another": lambda c: dataclasses.replace(
+        c, table=c.table.iloc[[0, *range(len(c.table) - 1)]]
+    ),
     "rows of length 2": lambda c: forged(c, length=2),
     "lengths that were not judged": lambda c: dataclasses.replace(c, lengths=[3, 4, 5]),
     "another question": lambda c: forged(c, answer=c.table["answer"].to_numpy()[::-1]),
@@ -511,9 +608,13 @@ FORGED = {
     "bounds infinite": lambda c: forged(c, bound=np.inf),
     "margins NaN": lambda c: forged(c, margin=np.nan),
     "margins minus 1": lambda c: forged(c, margin=c.table["margin"] - 1),
-    "sequences of another row": lambda c: forged(c, worst=[*c.table["worst"][1:], c.table["worst"][0]]),
+    "sequences of another row": lambda c: forged(
+        c, worst=[*c.table["worst"][1:], c.table["worst"][0]]
+    ),
     "no sequences": lambda c: forged(c, worst=[[] for _ in c.table["worst"]]),
-    "its own rounding": lambda c: dataclasses.replace(forged(c, verdict="proved"), rounding={"float64": -1e9}),
+    "its own rounding": lambda c: dataclasses.replace(
+        forged(c, verdict="proved"), rounding={"float64": -1e9}
+    ),
 }
 
 

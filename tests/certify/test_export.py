@@ -17,7 +17,14 @@ from ihlab.certify.export import export
 from tasks import ConfigError, MQARTask
 
 LENGTHS = range(3, 7)
-SMALL = {"n_layers": 1, "d_model": 8, "n_heads": 1, "mlp": "none", "attention": "kv_shift", "positional": "none"}
+SMALL = {
+    "n_layers": 1,
+    "d_model": 8,
+    "n_heads": 1,
+    "mlp": "none",
+    "attention": "kv_shift",
+    "positional": "none",
+}
 OPPOSITE = {"proved": "refuted", "refuted": "proved"}
 COVERED = [
     {},
@@ -83,7 +90,10 @@ def agrees(certificate, folder):
     export(certificate, folder)
     rows, proved = rows_of(folder), (certificate.table["verdict"] == "proved").sum()
     code, said = checked(folder)
-    assert (code, said) == (0, f"{len(rows)} of {len(rows)} rows hold, {proved} are proved. Others: []\n")
+    assert (code, said) == (
+        0,
+        f"{len(rows)} of {len(rows)} rows hold, {proved} are proved. Others: []\n",
+    )
     for row in rows:
         row["verdict"] = OPPOSITE[row["verdict"]]
     write_rows(folder, rows)
@@ -152,7 +162,10 @@ def edited(**facts):
 
 
 def weighted(name, change):
-    return lambda stored: {**stored, "weights": {**stored["weights"], name: change(stored["weights"][name])}}
+    return lambda stored: {
+        **stored,
+        "weights": {**stored["weights"], name: change(stored["weights"][name])},
+    }
 
 
 FORGED_MODELS = {
@@ -165,7 +178,9 @@ FORGED_MODELS = {
     "infinite": weighted("out", lambda rows: [["inf"] * 8, *rows[1:]]),
     "no text": weighted("q", lambda rows: [[1.5] * 8, *rows[1:]]),
     "swapped answers": weighted("unembed", lambda rows: rows[::-1]),
-    "minus the values": weighted("out", lambda rows: [[f"-{x}".replace("--", "") for x in row] for row in rows]),
+    "minus the values": weighted(
+        "out", lambda rows: [[f"-{x}".replace("--", "") for x in row] for row in rows]
+    ),
     "no embedding": weighted("embed", lambda rows: []),
     "a negative eps": weighted("constants", lambda rows: [["-0x1p4", *rows[0][1:]]]),
 }
@@ -188,14 +203,21 @@ def test_damaged_files_are_not_accepted(name, text, folder):
 def test_the_checker_takes_the_folder_as_an_argument(folder, tmp_path):
     program = [sys.executable, "-I", "-S", standalone.__file__]
     assert subprocess.run([*program, str(folder)], capture_output=True, check=False).returncode == 0
-    assert subprocess.run([*program, str(tmp_path / "none")], capture_output=True, check=False).returncode == 1
+    assert (
+        subprocess.run(
+            [*program, str(tmp_path / "none")], capture_output=True, check=False
+        ).returncode
+        == 1
+    )
 
 
 def test_the_checker_is_short_and_needs_the_standard_library_only():
     text = Path(standalone.__file__).read_text()
     assert len(text.splitlines()) <= 120
     assert max(map(len, text.splitlines())) <= 120
-    imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     names = {each.name for node in imported if isinstance(node, ast.Import) for each in node.names}
     names |= {node.module for node in imported if isinstance(node, ast.ImportFrom)}
     assert names <= {*sys.stdlib_module_names}

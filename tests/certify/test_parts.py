@@ -1,4 +1,6 @@
-"""Proofs about parts: against brute force on models whose parts are zeroed by hand, and on a model built by hand."""
+"""Proofs about parts: against brute force on models whose parts are zeroed by hand, and on a model
+built by hand.
+"""
 
 from itertools import product
 
@@ -33,7 +35,9 @@ def test_the_model_without_a_part_is_judged(fields, part, zero):
     if zero is not None:
         zero(expected.layers[0].attn).zero_()
     certificate = certify(model, TASK, [4], without=[part])
-    assert certificate.table["worst"].tolist() == certify(expected, TASK, [4]).table["worst"].tolist()
+    assert (
+        certificate.table["worst"].tolist() == certify(expected, TASK, [4]).table["worst"].tolist()
+    )
     assert certificate.verdict.endswith(f"without {part}.")
     for row in certificate.table.itertuples():
         every = [t for t in product(range(4), repeat=4) if is_induction(t, row.query, row.answer)]
@@ -46,7 +50,8 @@ def test_the_circuit_of_a_model_built_by_hand():
     model = kv_shift_induction_head(torch.eye(4), 8, sigma=0.05, slope=0.01, mask="strict")
     assert [part for part in parts_of(model) if part in SHIFT] == SHIFT
     table = certify_circuit(model, ["previous key", "own value"], TASK, range(3, 7))
-    # Without the own value all logits are equal: rounding cannot tell such a tie from a right answer.
+    # Without the own value all logits are equal: rounding cannot tell such a tie from a right
+    # answer.
     assert table["verdict"].tolist() == ["proved", "refuted", "unknown"]
     assert table["sufficient"].tolist()[0] is True
     assert table["necessary"].tolist()[1] is True
@@ -62,7 +67,9 @@ def test_the_circuit_of_a_model_built_by_hand():
 
 def test_a_stored_certificate_names_what_is_left_out(tmp_path):
     model = small(3)
-    certificate = certify(model, TASK, [3, 4], without=["own key"], path=tmp_path / "proof.safetensors")
+    certificate = certify(
+        model, TASK, [3, 4], without=["own key"], path=tmp_path / "proof.safetensors"
+    )
     assert certificate.key != certify(model, TASK, [3, 4]).key
     assert check(tmp_path / "proof.safetensors", model) > 0
     with pytest.raises(ConfigError, match="another model"):

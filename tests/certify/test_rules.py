@@ -1,4 +1,6 @@
-"""The rules of the tasks against the tasks themselves: every sequence of a small vocabulary, and millions of draws."""
+"""The rules of the tasks against the tasks themselves: every sequence of a small vocabulary, and
+millions of draws.
+"""
 
 from itertools import product
 
@@ -26,8 +28,16 @@ CASES = {
     "induction, bos": (InductionTask(vocab_size=5, length=5, min_token=0, bos=True), 5, 400_000),
     "repeat": (RepeatTask(vocab_size=5, length=5), 5, 100_000),
     "recall": (MQARTask(vocab_size=6, length=8, pairs=2, power_a=1.0), 7, 400_000),
-    "recall, blanks": (MQARTask(vocab_size=8, length=7, pairs=1, power_a=1.0, fill="blank"), 5, 100_000),
-    "recall, distant values": (MQARTask(vocab_size=6, length=7, pairs=1, power_a=1.0, value_gap=2), 6, 100_000),
+    "recall, blanks": (
+        MQARTask(vocab_size=8, length=7, pairs=1, power_a=1.0, fill="blank"),
+        5,
+        100_000,
+    ),
+    "recall, distant values": (
+        MQARTask(vocab_size=6, length=7, pairs=1, power_a=1.0, value_gap=2),
+        6,
+        100_000,
+    ),
     "hops": (MultiHopTask(vocab_size=8, length=6, max_hops=2, alphabet=3), 6, 100_000),
     "n-grams": (NGramTask(vocab_size=4, length=6, order=3, table_size=5), 5, 10_000),
 }
@@ -36,12 +46,18 @@ CASES = {
 def is_clear(task, tokens, answer):
     """Return whether the recalled key never stands before another token than its value."""
     gap = task.value_gap
-    return all(tokens[i + gap : i + gap + 1] == (answer,) for i in range(len(tokens) - 1) if tokens[i] == tokens[-1])
+    return all(
+        tokens[i + gap : i + gap + 1] == (answer,)
+        for i in range(len(tokens) - 1)
+        if tokens[i] == tokens[-1]
+    )
 
 
 @pytest.mark.parametrize(("task", "length", "draws"), CASES.values(), ids=CASES)
 def test_a_rule_accepts_exactly_what_the_task_draws(task, length, draws):
-    """Also: what the task draws is right by the weaker rule, which knows nothing of the task's other tokens."""
+    """Also: what the task draws is right by the weaker rule, which knows nothing of the task's
+    other tokens.
+    """
     batch = task.batch(draws, np.random.default_rng(0))
     ends = batch.answers[:, length - 1] != IGNORE
     questions = np.column_stack([batch.inputs[ends, :length], batch.answers[ends, length - 1]])
@@ -56,7 +72,9 @@ def test_a_rule_accepts_exactly_what_the_task_draws(task, length, draws):
     accepted = set()
     for answer in ids:
         legal = every[rule.drawable(every, np.full(len(every), answer))]
-        accepted |= {(*([task.vocab_size - 1] * rule.begin), *row, answer) for row in legal.tolist()}
+        accepted |= {
+            (*([task.vocab_size - 1] * rule.begin), *row, answer) for row in legal.tolist()
+        }
     assert accepted == drawn
     assert len(drawn) > 4
     rows = np.array(sorted(drawn))
@@ -74,7 +92,9 @@ def test_without_a_known_task_the_answer_must_follow_wherever_the_query_stands()
         expected, first = [], []
         for row, right in zip(tokens.tolist(), answer.tolist(), strict=True):
             query = row[-context:]
-            places = [i for i in range(context - 1, len(row) - 1) if row[i - context + 1 : i + 1] == query]
+            places = [
+                i for i in range(context - 1, len(row) - 1) if row[i - context + 1 : i + 1] == query
+            ]
             expected.append(bool(places) and all(row[i + 1] == right for i in places))
             first.append([*range(places[0] - context + 1, places[0] + 2)] if places else None)
         assert rule.right(tokens, answer).tolist() == expected
@@ -84,5 +104,8 @@ def test_without_a_known_task_the_answer_must_follow_wherever_the_query_stands()
 
 
 def test_a_task_without_a_rule_is_refused_with_what_is_possible():
-    with pytest.raises(ConfigError, match=r"the task 'depo' can draw, only that of induction, .*: support='any' takes"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the task 'depo' can draw, only that of induction, .*: support='any' takes",
+    ):
         rule_for(DepoTask(), "task")

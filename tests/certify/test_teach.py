@@ -1,4 +1,6 @@
-"""Training until a model is proved: against a certificate of the trained model, and resumed bit for bit."""
+"""Training until a model is proved: against a certificate of the trained model, and resumed bit for
+bit.
+"""
 
 from collections import Counter
 from itertools import product
@@ -19,7 +21,14 @@ SETTINGS = {"start": 40, "every": 20, "device": "cpu", "report": lambda step, ro
 
 
 def small(name="taught", task=TASK, **fields):
-    model = {"n_layers": 1, "d_model": 8, "n_heads": 1, "mlp": "none", "attention": "kv_shift", **fields}
+    model = {
+        "n_layers": 1,
+        "d_model": 8,
+        "n_heads": 1,
+        "mlp": "none",
+        "attention": "kv_shift",
+        **fields,
+    }
     return RunConfig(
         name=name, task=task, model=ModelConfig(d_vocab=task.vocab_size, n_ctx=12, **model), steps=300, batch_size=24,
         lr=6e-3, warmup=10, schedule="linear", eval_every=20, eval_growth=0, eval_rows=32, checkpoints=3,
@@ -89,7 +98,9 @@ def test_lessons_of_an_attack_prove_nothing(tmp_path):
 
 
 def test_random_lessons_are_of_the_set_and_end_nothing(tmp_path):
-    run = train_until_proved(small("random").replace(steps=60), [12], rows="random", root=tmp_path, **SETTINGS)
+    run = train_until_proved(
+        small("random").replace(steps=60), [12], rows="random", root=tmp_path, **SETTINGS
+    )
     assert run.done["steps"] == 60
     assert run.lessons_path(60).exists()
 
@@ -112,7 +123,11 @@ def test_plain_training_refuses_lessons(run, tmp_path):
         train(run.config, tmp_path)
 
 
-QUESTIONS = [induction(range(4), 1, 2), induction(range(3), 0, 1, bos=3), recall(MQARTask(vocab_size=6, pairs=1), 1, 3)]
+QUESTIONS = [
+    induction(range(4), 1, 2),
+    induction(range(3), 0, 1, bos=3),
+    recall(MQARTask(vocab_size=6, pairs=1), 1, 3),
+]
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=("induction", "bos", "recall"))

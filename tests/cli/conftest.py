@@ -9,12 +9,16 @@ from tasks import InductionTask
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory):
-    """Runs small (one KV shifting layer, two heads), small-2 and plain (two vanilla layers), 12 steps each."""
+    """Runs small (one KV shifting layer, two heads), small-2 and plain (two vanilla layers), 12
+    steps each.
+    """
     folder = tmp_path_factory.mktemp("opened") / "runs"
     task = InductionTask(vocab_size=40, length=12)
     kinds = {"small": (1, "kv_shift", 0), "small-2": (1, "kv_shift", 1), "plain": (2, "vanilla", 0)}
     for name, (n_layers, attention, seed) in kinds.items():
-        model = ModelConfig(n_layers=n_layers, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention=attention)
+        model = ModelConfig(
+            n_layers=n_layers, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention=attention
+        )
         train(
             RunConfig(
                 name=name, task=task, model=model, seed=seed, steps=12, batch_size=8, eval_rows=32,

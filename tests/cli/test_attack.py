@@ -1,4 +1,6 @@
-"""`ihlab attack`: what it prints and writes is what `ihlab.certify.attack` finds, and its exit status says it."""
+"""`ihlab attack`: what it prints and writes is what `ihlab.certify.attack` finds, and its exit
+status says it.
+"""
 
 import ast
 import re
@@ -20,18 +22,33 @@ QUICK = ["--questions", "6", "--sweeps", "1"]
 def test_an_untrained_run_is_refuted_with_the_worst_sequence_in_lines(root, tmp_path, capsys):
     csv, picture = tmp_path / "worst.csv", tmp_path / "worst.svg"
     with pytest.raises(SystemExit) as stopped:
-        main(["attack", "plain", "--root", str(root), *QUICK, "--csv", str(csv), "--out", str(picture)])
+        main(
+            [
+                "attack",
+                "plain",
+                "--root",
+                str(root),
+                *QUICK,
+                "--csv",
+                str(csv),
+                "--out",
+                str(picture),
+            ]
+        )
     assert stopped.value.code == 1
     printed = capsys.readouterr().out
     [run] = [Run.open(path) for path in root.iterdir() if path.name.startswith("plain-")]
     expected = attack(run, questions=6, sweeps=1)
     table = pd.read_csv(csv)
-    assert [ast.literal_eval(tokens) for tokens in table["worst"]] == expected.table["worst"].tolist()
+    assert [ast.literal_eval(tokens) for tokens in table["worst"]] == expected.table[
+        "worst"
+    ].tolist()
     worst = expected.table.iloc[0]
     assert f"{run.folder.name}, step 12: {expected.verdict}" in printed
     assert worst["how"] in printed
     token, role, target = (
-        re.search(rf"^{label}.*$", printed, re.MULTILINE)[0] for label in ("token", "role", "target")
+        re.search(rf"^{label}.*$", printed, re.MULTILINE)[0]
+        for label in ("token", "role", "target")
     )
     assert token.split()[1:] == list(map(str, worst["worst"]))
     cells = [role.ljust(9 + 12 * 5)[start : start + 5].strip() for start in range(9, 9 + 12 * 5, 5)]
@@ -40,8 +57,9 @@ def test_an_untrained_run_is_refuted_with_the_worst_sequence_in_lines(root, tmp_
     assert target.split()[1:] == [str(worst["answer"])]
     drawn = picture.read_text()
     for _, row in expected.table.head(3).iterrows():
-        assert f"answer {row['answer']}, rival {row['mistaken_for']}, margin {row['margin']:.2f}" in drawn.replace(
-            "−", "-"
+        assert (
+            f"answer {row['answer']}, rival {row['mistaken_for']}, margin {row['margin']:.2f}"
+            in drawn.replace("−", "-")
         )
 
 

@@ -30,7 +30,9 @@ TINY_FIELDS = {
     "eval_every": 4,
     "checkpoints": 3,
     "task": InductionTask(vocab_size=40, length=12),
-    "model": ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"),
+    "model": ModelConfig(
+        n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"
+    ),
 }
 
 
@@ -47,8 +49,13 @@ assert not heavy & set(sys.modules), "help loads too much"
 from ihlab import Run
 assert "plotly" not in sys.modules, "import ihlab loads plotly"
 """
-    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert all(command in shown for command in ("reproduce", "train", "sample", "runs", "heads", "shift", "view"))
+    shown = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    ).stdout
+    assert all(
+        command in shown
+        for command in ("reproduce", "train", "sample", "runs", "heads", "shift", "view")
+    )
 
 
 def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys, tmp_path):
@@ -69,10 +76,22 @@ def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["reproduce", "figure1a"], 2, ["There is no figures/*/study.py", "come with a clone of the repository"]),
+        (
+            ["reproduce", "figure1a"],
+            2,
+            ["There is no figures/*/study.py", "come with a clone of the repository"],
+        ),
         (["reproduce", "--scale", "huge"], 2, ["There is no scale 'huge'", "laptop"]),
-        (["train", "mutlihop", "--help"], 2, ["There is no task 'mutlihop'; did you mean 'multihop'?"]),
-        (["train", *TINY, "--root", "/not/there/runs"], 2, ["--root is '/not/there/runs'", "top of the file system"]),
+        (
+            ["train", "mutlihop", "--help"],
+            2,
+            ["There is no task 'mutlihop'; did you mean 'multihop'?"],
+        ),
+        (
+            ["train", *TINY, "--root", "/not/there/runs"],
+            2,
+            ["--root is '/not/there/runs'", "top of the file system"],
+        ),
         (["sample", "induction", "--rows", "0"], 2, ["rows is 0"]),
         (["sample", "induction", "--vocab-size", "20"], 2, ["vocab_size is 20", "at least 43"]),
         (["runs", "/nowhere/at/all"], 2, ["no runs in /nowhere/at/all"]),
@@ -86,7 +105,9 @@ def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys
         (["tran"], 2, ["train"]),
     ],
 )
-def test_bad_input_gets_a_sentence_and_a_non_zero_exit(fails, tmp_path, monkeypatch, args, code, words):
+def test_bad_input_gets_a_sentence_and_a_non_zero_exit(
+    fails, tmp_path, monkeypatch, args, code, words
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     got, printed = fails(*args)
@@ -113,10 +134,15 @@ def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(fails, tmp_path):
 
 
 def long_training(root):
-    """Start `ihlab train` in a process, wait for its first checkpoint, and return its arguments and the process."""
+    """Start `ihlab train` in a process, wait for its first checkpoint, and return its arguments and
+    the process.
+    """
     args = ["train", "--root", str(root), *TINY, "--steps", "200000", "--eval-growth", "1"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "ihlab", *args], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        [sys.executable, "-m", "ihlab", *args],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     )
     deadline = time.monotonic() + 120
     while not list(root.rglob("step-0.safetensors")) and time.monotonic() < deadline:
@@ -162,9 +188,13 @@ def test_a_panic_of_a_library_is_one_sentence(fails, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("error", [SystemError("no exception set"), ImportError("failed to map segment"), RuntimeError])
+@pytest.mark.parametrize(
+    "error", [SystemError("no exception set"), ImportError("failed to map segment"), RuntimeError]
+)
 def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monkeypatch, error):
-    """As Python gives a SystemError, and the loader an ImportError, when an allocation fails at their place."""
+    """As Python gives a SystemError, and the loader an ImportError, when an allocation fails at
+    their place.
+    """
 
     def fail(*args, **more):
         monkeypatch.setattr("ihlab.cli.SPARE", 2**60)
@@ -183,7 +213,9 @@ def test_the_help_of_reproduce_names_every_figure_where_it_belongs(capsys):
     figures = declared(Path("figures"))
     with pytest.raises(SystemExit):
         main(["reproduce", "--help"])
-    usual, longer = capsys.readouterr().out.split("if none is named,")[1].split("--scale")[0].split("Others")
+    usual, longer = (
+        capsys.readouterr().out.split("if none is named,")[1].split("--scale")[0].split("Others")
+    )
     named = [set(re.findall(r"\w+", part)) & set(figures) for part in (usual, longer)]
     by_default = {name for name, figure in figures.items() if figure.by_default}
     assert named == [by_default, figures.keys() - by_default]
@@ -215,7 +247,9 @@ MODEL = ModelConfig(n_layers=1, d_model=64, n_heads=4, d_vocab=128, n_ctx=32, at
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_naming_a_field_changes_that_field_alone(monkeypatch, given, changed):
-    """What `ihlab train` trains is `RunConfig()` with the fields that are named; d_vocab and n_ctx are the task's."""
+    """What `ihlab train` trains is `RunConfig()` with the fields that are named; d_vocab and n_ctx
+    are the task's.
+    """
     asked = []
 
     def caught(run, *args, **more):

@@ -13,12 +13,16 @@ from ihlab.training.config import RunConfig
 from tasks import TASKS
 
 KINDS = ("induction", "multihop", "ngram", "mqar", "igsm", "text", "trigger", "checker", "depo")
-PAGES = [[command] for command in sorted(COMMANDS.keys() - OF_TASKS)] + [[c, kind] for c in OF_TASKS for kind in KINDS]
+PAGES = [[command] for command in sorted(COMMANDS.keys() - OF_TASKS)] + [
+    [c, kind] for c in OF_TASKS for kind in KINDS
+]
 
 
 @pytest.fixture
 def help_of(capsys, monkeypatch):
-    """Returns the help of a command without its boxes, and its options: what stands before the default of each."""
+    """Returns the help of a command without its boxes, and its options: what stands before the
+    default of each.
+    """
     monkeypatch.setenv("COLUMNS", "100")
 
     def read(*command):
@@ -26,8 +30,13 @@ def help_of(capsys, monkeypatch):
             main([*command, "--help"])
         assert stopped.value.code == 0
         page = re.sub(r"[│╭╮╰╯─]|--{2,}", " ", capsys.readouterr().out)
-        said = [" ".join(part.split()) for part in re.split(r"^ *(?=--[a-z])", page, flags=re.M)[1:]]
-        return page, {part.split()[0].rstrip(","): re.split(r" \((?:default|required)", part)[0] for part in said}
+        said = [
+            " ".join(part.split()) for part in re.split(r"^ *(?=--[a-z])", page, flags=re.M)[1:]
+        ]
+        return page, {
+            part.split()[0].rstrip(","): re.split(r" \((?:default|required)", part)[0]
+            for part in said
+        }
 
     return read
 
@@ -43,7 +52,9 @@ def test_every_option_is_explained_in_a_sentence(help_of, command):
 
 def test_the_help_of_train_shows_the_defaults_of_run_config_and_names_the_other_tasks(help_of):
     page, options = help_of("train")
-    shown = dict(re.findall(r"--([\w.-]+) (?:(?!--[a-z]).)*?\(default: ([^)]*)\)", " ".join(page.split())))
+    shown = dict(
+        re.findall(r"--([\w.-]+) (?:(?!--[a-z]).)*?\(default: ([^)]*)\)", " ".join(page.split()))
+    )
     run = RunConfig()
     assert {name: shown[name] for name in ("steps", "lr", "warmup", "batch-size")} == {
         "steps": str(run.steps),

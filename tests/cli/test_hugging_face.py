@@ -1,4 +1,6 @@
-"""`heads --hf`, `attribute --hf` and `view --hf`: the table, the files and the page of a model of transformers."""
+"""`heads --hf`, `attribute --hf` and `view --hf`: the table, the files and the page of a model of
+transformers.
+"""
 
 import json
 import re
@@ -24,7 +26,21 @@ GPT2 = Path(__file__).parents[1] / "interp" / "gpt2_induction"
 def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     table, picture = tmp_path / "heads.csv", tmp_path / "heads.svg"
-    main(["heads", "--hf", str(GPT2), "--length", "32", "--rows", "4", "--csv", str(table), "--out", str(picture)])
+    main(
+        [
+            "heads",
+            "--hf",
+            str(GPT2),
+            "--length",
+            "32",
+            "--rows",
+            "4",
+            "--csv",
+            str(table),
+            "--out",
+            str(picture),
+        ]
+    )
     printed = capsys.readouterr().out
     assert "Heads of gpt2_induction" in printed
     drawn = "sequences of 16 random tokens read twice, without a bos token"
@@ -32,12 +48,16 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     assert "…" not in printed
     main(["attribute", "--hf", str(GPT2), "--rows", "8", "--method", "attribution-patching"])
     assert f"8 {drawn}" in " ".join(capsys.readouterr().out.split())
-    model = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float16, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_pretrained(
+        GPT2, dtype=torch.float16, attn_implementation="eager"
+    )
     batch = repeated_batch(repeated_rows(range(63), 4, 16, 2, seed=1), 2)
     order = ["layer", "head", "pattern"]
     scores = head_scores(model, batch, rows=8, length=32).sort_values(order, ignore_index=True)
     written = pd.read_csv(table).sort_values(order, ignore_index=True)
-    pd.testing.assert_frame_equal(written[scores.columns], scores, check_dtype=False, rtol=1e-5, atol=1e-6)
+    pd.testing.assert_frame_equal(
+        written[scores.columns], scores, check_dtype=False, rtol=1e-5, atol=1e-6
+    )
     effective = written[written["pattern"] == "effective"]
     assert set(effective["layer"][effective["prefix_matching"] > 0.9]) == {1}
     assert picture.read_text(encoding="utf-8").startswith("<?xml")
@@ -49,7 +69,10 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
         ([], "Give a run, or a model of transformers with --hf."),
         (["kv-shift-1-layer", "--hf", GPT2], "A run and --hf are given: choose one."),
         (["--hf", GPT2, "--step", "3"], "--step names a checkpoint of a run"),
-        (["--hf", GPT2, "--length", "65"], "length is 65, but must be at most the model's n_ctx, 64."),
+        (
+            ["--hf", GPT2, "--length", "65"],
+            "length is 65, but must be at most the model's n_ctx, 64.",
+        ),
     ],
 )
 def test_what_cannot_be_scored_says_why(args, sentence, capsys):
@@ -80,13 +103,35 @@ def test_a_text_is_read_with_the_models_tokenizer(tmp_path):
     words = Tokenizer(WordLevel({"the": 0, "cat": 1, "sat": 2, "?": 3}, unk_token="?"))
     words.pre_tokenizer = WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
-    main(["view", "--hf", str(tmp_path / "model"), "--tokens", "the cat sat the", "--out", str(tmp_path / "page.html")])
+    main(
+        [
+            "view",
+            "--hf",
+            str(tmp_path / "model"),
+            "--tokens",
+            "the cat sat the",
+            "--out",
+            str(tmp_path / "page.html"),
+        ]
+    )
     assert shown(tmp_path / "page.html") == ["the", "cat", "sat", "the"]
-    main(["view", "--hf", str(tmp_path / "model"), "--tokens", "0 1 0", "--out", str(tmp_path / "page.html")])
+    main(
+        [
+            "view",
+            "--hf",
+            str(tmp_path / "model"),
+            "--tokens",
+            "0 1 0",
+            "--out",
+            str(tmp_path / "page.html"),
+        ]
+    )
     assert shown(tmp_path / "page.html") == ["the", "cat", "the"]
 
 
-def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_a_map(tmp_path, capsys, monkeypatch):
+def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_a_map(
+    tmp_path, capsys, monkeypatch
+):
     """The trained GPT-2 with 32 heads that write nothing: 40 heads, of which 4 match prefixes."""
     monkeypatch.setenv("COLUMNS", "80")
     small = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float32)
@@ -111,5 +156,7 @@ def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_
     written = pd.read_csv(table)
     assert (written["loss_rise"].notna() == written["matches_prefix"]).all()
     assert len(written) == 80
-    width, height = map(float, re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', picture.read_text()).groups())
+    width, height = map(
+        float, re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', picture.read_text()).groups()
+    )
     assert max(width, height) <= 24 * 72

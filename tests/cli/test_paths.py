@@ -13,7 +13,9 @@ def test_of_many_candidates_a_few_are_listed(tmp_path):
     for number in range(9):
         (tmp_path / f"run-{number}" / "config.json").parent.mkdir()
         (tmp_path / f"run-{number}" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"^9 runs in .*: run-0, run-1, run-2, run-3, run-4, run-5, \.\.\.; give"):
+    with pytest.raises(
+        ConfigError, match=r"^9 runs in .*: run-0, run-1, run-2, run-3, run-4, run-5, \.\.\.; give"
+    ):
         find_run("run", tmp_path)
 
 
@@ -24,7 +26,11 @@ def test_outputs_are_checked(root, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"--out is 'a.jpg', but must end in \.png or \.svg\."):
         check_output("--out", Path("a.jpg"), (".png", ".svg"), run)
     monkeypatch.chdir(run.folder)
-    for inside in (run.folder / "metrics.csv", Path("metrics.csv"), run.folder / "checkpoints" / ".." / "metrics.csv"):
+    for inside in (
+        run.folder / "metrics.csv",
+        Path("metrics.csv"),
+        run.folder / "checkpoints" / ".." / "metrics.csv",
+    ):
         with pytest.raises(ConfigError, match="inside the run's folder"):
             check_output("--csv", inside, (".csv",), run)
 

@@ -55,7 +55,13 @@ def test_a_grid_becomes_a_table_and_is_not_trained_twice(grid, tmp_path, capsys)
     lines = [line.replace("│", " ").split() for line in printed.splitlines()]
     for attention, n_layers in (("kv_shift", "1"), ("vanilla", "2")):
         accuracy = table.loc[table["model.attention"] == attention, "accuracy_first"]
-        assert [attention, n_layers, "2/2", f"{accuracy.mean():.3f}", "inf"] in lines  # of two, the median is the mean
+        assert [
+            attention,
+            n_layers,
+            "2/2",
+            f"{accuracy.mean():.3f}",
+            "inf",
+        ] in lines  # of two, the median is the mean
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
     main(["sweep", "small.toml", "--device", "cpu", "--out", "again.csv"])
     assert capsys.readouterr().out.startswith("4 runs, 4 of them ended before.\n")
@@ -82,7 +88,9 @@ def test_failed_runs_end_with_a_sentence_and_exit_code_1(grid, tmp_path, fails):
         ("", "", ["--out", "small.toml/table.csv"], "small.toml/table.csv cannot be written"),
     ],
 )  # fmt: skip
-def test_bad_input_gets_one_sentence_and_trains_nothing(grid, tmp_path, fails, old, new, args, words):
+def test_bad_input_gets_one_sentence_and_trains_nothing(
+    grid, tmp_path, fails, old, new, args, words
+):
     grid.write_text(GRID.replace(old, new))
     code, printed = fails("sweep", "small.toml", *args)
     assert code == 2

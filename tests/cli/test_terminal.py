@@ -1,4 +1,6 @@
-"""Names as text and ASCII for terminals that know nothing else, in every command that prints a table."""
+"""Names as text and ASCII for terminals that know nothing else, in every command that prints a
+table.
+"""
 
 import os
 import shutil
@@ -40,7 +42,10 @@ for command in sys.argv[1].split(","):
         "PYTHONCOERCECLOCALE": "0",
     }
     done = subprocess.run(
-        [sys.executable, "-c", script, ",".join(COMMANDS), str(root)], env=ascii_only, capture_output=True, check=False
+        [sys.executable, "-c", script, ",".join(COMMANDS), str(root)],
+        env=ascii_only,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     printed = done.stdout.decode("ascii") + done.stderr.decode("ascii")
@@ -57,10 +62,14 @@ for command in sys.argv[1].split(","):
 )
 def test_closed_streams_are_as_if_nobody_read_them(tmp_path, closed, command):
     script = f'exec "$0" -m ihlab {command} {closed}'
-    done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable], capture_output=True, cwd=tmp_path, check=False
+    )
     assert done.returncode == (2 if command == "runs nowhere" else 0)
     assert done.stderr.count(b"\n") == (command == "runs nowhere" and "2>&-" not in closed)
-    assert bool(done.stdout) == (command != "runs nowhere" and ">&-" not in closed.replace("2>&-", ""))
+    assert bool(done.stdout) == (
+        command != "runs nowhere" and ">&-" not in closed.replace("2>&-", "")
+    )
 
 
 @pytest.mark.parametrize("name", ["[red]x[", ":smile:", "a\x1b[31mb\nc"])

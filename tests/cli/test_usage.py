@@ -9,24 +9,45 @@ from ihlab.cli.usage import in_one_sentence
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("train induction --steps abc", "--steps takes INT, not 'abc'. For all options: ihlab train induction --help"),
-        ("heads run --rows 2.5", "--rows takes {None}|INT, not '2.5'. For all options: ihlab heads --help"),
+        (
+            "train induction --steps abc",
+            "--steps takes INT, not 'abc'. For all options: ihlab train induction --help",
+        ),
+        (
+            "heads run --rows 2.5",
+            "--rows takes {None}|INT, not '2.5'. For all options: ihlab heads --help",
+        ),
         (
             "train induction --stepss 3",
             "Unrecognized options: --stepss, 3. Perhaps you meant --steps INT. For all options: "
             "ihlab train induction --help",
         ),
-        ("train induction --lr", "Missing value for argument '--lr'. Expected 1 values. For all options: "),
+        (
+            "train induction --lr",
+            "Missing value for argument '--lr'. Expected 1 values. For all options: ",
+        ),
         ("shift", "Missing from ihlab shift: RUN. For all options: ihlab shift --help"),
-        ("train --task.score al", "invalid choice 'al' for argument '--task.score'. Expected one of ('all', 'first',"),
+        (
+            "train --task.score al",
+            "invalid choice 'al' for argument '--task.score'. Expected one of ('all', 'first',",
+        ),
         (
             "train --model.canon AA",
             "ModelConfig.canon is 'AA', but must be some of the letters of 'ABCDKVOM'",
         ),
-        ("train --model.alibi-slopes 1", "ModelConfig.alibi_slopes is (1.0,), but positional is 'rope'"),
-        ("train --task.min-token -5", "InductionTask.min_token is -5, but ids start at 0. For all options: "),
+        (
+            "train --model.alibi-slopes 1",
+            "ModelConfig.alibi_slopes is (1.0,), but positional is 'rope'",
+        ),
+        (
+            "train --task.min-token -5",
+            "InductionTask.min_token is -5, but ids start at 0. For all options: ",
+        ),
         ("trian", "There is no command 'trian'; did you mean 'train'?"),
-        ("train induction --model.positional foo", "invalid choice 'foo' for argument '--model.positional'."),
+        (
+            "train induction --model.positional foo",
+            "invalid choice 'foo' for argument '--model.positional'.",
+        ),
         (
             "sample igsm --difficulty easy",
             "invalid choice 'easy' for argument '--difficulty'. Expected one of ('med', 'hard', 'toy', 'mini')",
@@ -53,7 +74,9 @@ FRAMED = """╭─ Value error ─────╮
 """
 
 
-@pytest.mark.parametrize("box", [FRAMED, FRAMED.translate(str.maketrans("╭╮│╰╯─", "     -"))], ids=["utf-8", "ascii"])
+@pytest.mark.parametrize(
+    "box", [FRAMED, FRAMED.translate(str.maketrans("╭╮│╰╯─", "     -"))], ids=["utf-8", "ascii"]
+)
 def test_both_frames_are_read(box):
     assert in_one_sentence(box) == "ihlab: No such thing: a. For all options: ihlab x --help\n"
 

@@ -12,8 +12,12 @@ CUDA = pytest.param(
     "cuda",
     id="device_cuda",
     marks=[
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: torch.cuda.is_available() is False"),
-        pytest.mark.filterwarnings("default"),  # drivers and kernels warn about speed: show it, but do not fail
+        pytest.mark.skipif(
+            not torch.cuda.is_available(), reason="needs a GPU: torch.cuda.is_available() is False"
+        ),
+        pytest.mark.filterwarnings(
+            "default"
+        ),  # drivers and kernels warn about speed: show it, but do not fail
     ],
 )
 

@@ -20,7 +20,9 @@ MODELS = {
 
 def assert_members_are_solo_runs(config, device, root, tolerance):
     configs = seeds(config, 3)
-    for run, each in zip(train_ensemble(configs, root / "together", str(device), stack=3), configs, strict=True):
+    for run, each in zip(
+        train_ensemble(configs, root / "together", str(device), stack=3), configs, strict=True
+    ):
         solo = train(each, root / "alone", str(device))
         columns = ["train_loss", "eval_loss"]
         ours, theirs = (torch.tensor(r.metrics[columns].to_numpy()) for r in (run, solo))
@@ -49,8 +51,12 @@ def test_compiled_members_are_their_solo_runs(short, gpu, tmp_path, precision):
 def test_unfused_attention_is_the_fused_one(device, bias):
     """A GPU's stacks use it. Here each sequence is a member of its own."""
     q, k, v = (torch.randn(3, 2, 8, heads, 16, device=device) for heads in (4, 2, 2))
-    mask = torch.zeros(8, 8, device=device).masked_fill(torch.ones(8, 8, device=device).triu().bool(), -torch.inf)
+    mask = torch.zeros(8, 8, device=device).masked_fill(
+        torch.ones(8, 8, device=device).triu().bool(), -torch.inf
+    )
     given = None if bias == "none" else mask[None, None]
     together = torch.vmap(lambda *member: _unfused(*member, given, 0.0))(q, k, v)
     alone = torch.stack([fused(*member, given, 0.0) for member in zip(q, k, v, strict=True)])
-    torch.testing.assert_close(together[:, :, 1:], alone[:, :, 1:], rtol=0, atol=1e-5)  # strict: the first sees nothing
+    torch.testing.assert_close(
+        together[:, :, 1:], alone[:, :, 1:], rtol=0, atol=1e-5
+    )  # strict: the first sees nothing

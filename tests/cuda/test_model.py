@@ -1,4 +1,6 @@
-"""A model on the device computes what it computes on the CPU: logits, gradients, caches, head scores, decoding."""
+"""A model on the device computes what it computes on the CPU: logits, gradients, caches, head
+scores, decoding.
+"""
 
 import copy
 
@@ -14,7 +16,13 @@ KINDS = {
     "rope": {},
     "window 5, one kv head": {"attention": "kv_shift", "shift_window": 5, "n_key_value_heads": 1},
     "alibi, strict, grouped": {"positional": "alibi", "mask": "strict", "n_key_value_heads": 2},
-    "gpt2": {"positional": "learned", "norm": "layer", "mlp": "gelu", "bias": True, "attention": "kv_shift"},
+    "gpt2": {
+        "positional": "learned",
+        "norm": "layer",
+        "mlp": "gelu",
+        "bias": True,
+        "attention": "kv_shift",
+    },
 }
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
@@ -29,7 +37,9 @@ def random_tokens(rows=3, n_pos=16):
 
 
 def test_logits_and_gradients_are_those_of_the_cpu(model, device):
-    """Under the strict mask the first query of a row sees no key, which a fused kernel must survive, backwards too."""
+    """Under the strict mask the first query of a row sees no key, which a fused kernel must
+    survive, backwards too.
+    """
     tokens, there = random_tokens(), copy.deepcopy(model).to(device)
     torch.testing.assert_close(there(tokens.to(device)).cpu(), model(tokens), **CLOSE)
     for each in (model, there):

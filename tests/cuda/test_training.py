@@ -1,4 +1,6 @@
-"""Training on the device: bf16, compiled, interrupted and resumed elsewhere, and steps that never wait for the GPU."""
+"""Training on the device: bf16, compiled, interrupted and resumed elsewhere, and steps that never
+wait for the GPU.
+"""
 
 import copy
 import functools
@@ -29,7 +31,11 @@ def assert_close(run, other, tolerance):
 def test_a_run_is_that_of_the_cpu(short, device, tmp_path):
     run = train(short, tmp_path / "there", str(device))
     assert_close(run, train(short, tmp_path / "cpu", "cpu"), 1e-4)
-    assert (run.done["device"] == torch.cuda.get_device_name()) if device.type == "cuda" else run.done["device"]
+    assert (
+        (run.done["device"] == torch.cuda.get_device_name())
+        if device.type == "cuda"
+        else run.done["device"]
+    )
 
 
 def test_bf16_follows_fp32_and_keeps_weights_in_float32(short, device, tmp_path):
@@ -61,7 +67,9 @@ def test_checkpoints_open_and_go_on_on_the_cpu(short, device, tmp_path, monkeypa
     tokens = torch.randint(40, (2, 12), generator=torch.Generator().manual_seed(0))
     there = copy.deepcopy(model).to(device)
     with evaluating(model), evaluating(there), torch.no_grad():
-        torch.testing.assert_close(there(tokens.to(device)).cpu(), model(tokens), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            there(tokens.to(device)).cpu(), model(tokens), rtol=1e-4, atol=1e-4
+        )
     run = train(short, tmp_path, "cpu")
     assert run.done["resumed_from"] == 7
     assert_close(run, train(short, tmp_path / "whole", "cpu"), 1e-4)
@@ -86,7 +94,9 @@ def asks(method):
 
 @pytest.fixture
 def no_waiting(device, monkeypatch):
-    """On a GPU an error at every wait but those of evaluations and checkpoints. On the CPU tests/training watches."""
+    """On a GPU an error at every wait but those of evaluations and checkpoints. On the CPU
+    tests/training watches.
+    """
     if device.type == "cpu":
         yield
         return
@@ -97,7 +107,9 @@ def no_waiting(device, monkeypatch):
 
 
 def wide(config, device):
-    """On a GPU as many tokens as take other kernels than a few do: embeddings have one for up to 3072."""
+    """On a GPU as many tokens as take other kernels than a few do: embeddings have one for up to
+    3072.
+    """
     return config.replace(batch_size=512) if device.type == "cuda" else config
 
 
@@ -114,5 +126,7 @@ def test_no_step_of_an_ensemble_waits(short, device, tmp_path, no_waiting):
     config = wide(short, device)
     assert all(
         run.done
-        for run in train_ensemble([*seeds(config, 2), config.replace(seed=2, lr=1e-3)], tmp_path, str(device), stack=3)
+        for run in train_ensemble(
+            [*seeds(config, 2), config.replace(seed=2, lr=1e-3)], tmp_path, str(device), stack=3
+        )
     )

@@ -1,4 +1,5 @@
-"""Damage to run folders: every file x every kind of damage x every way to read a run, each in at most `SECONDS`.
+"""Damage to run folders: every file x every kind of damage x every way to read a run, each in at
+most `SECONDS`.
 
 Each must raise one sentence that names the file, or give the same result as the undamaged folder.
 """
@@ -25,11 +26,23 @@ from tests.faults.kinds_of_damage import (
     of_tensors,
 )
 from tests.faults.table import Row
-from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT, Refused, Way, pristine, result
+from tests.faults.ways_in import (
+    CONFIG,
+    FINISHED,
+    LONGEST,
+    STOPPED,
+    STOPPED_AT,
+    Refused,
+    Way,
+    pristine,
+    result,
+)
 
 
 class Cell(NamedTuple):
-    """A cell of the matrix: a file (by its path in the run folder), its damage, and a way to read a root of runs."""
+    """A cell of the matrix: a file (by its path in the run folder), its damage, and a way to read a
+    root of runs.
+    """
 
     file: str
     what: str
@@ -45,26 +58,40 @@ READERS = {
     "weights": ("model", "heads", "view", "forked", "resumed", "trained"),
     "optimiser state": ("forked", "resumed", "trained"),
 }
-"""For damage inside a file, the ways that read it. Damage to a whole file is tried with all ways."""
+"""For damage inside a file, the ways that read it. Damage to a whole file is tried with all ways.
+"""
 
 
 def matrix(folder: Path) -> list[Cell]:
     """Return every cell, for the roots that `pristine` made in a folder."""
     cells = []
-    for root, ways, last in (("finished", FINISHED, CONFIG.steps), ("stopped", STOPPED, STOPPED_AT)):
+    for root, ways, last in (
+        ("finished", FINISHED, CONFIG.steps),
+        ("stopped", STOPPED, STOPPED_AT),
+    ):
         run = Run.open(CONFIG.folder(folder / root))
         for file in _files(run, last):
             whole, inside = _damages(run.folder / file)
             readers = [way for way in ways if way.__name__ in READERS.get(_kind(file), ())]
             for damages, through in ((whole, ways), (inside, readers)):
-                cells += [Cell(file, what, damage, root, way) for what, damage in damages.items() for way in through]
+                cells += [
+                    Cell(file, what, damage, root, way)
+                    for what, damage in damages.items()
+                    for way in through
+                ]
     return [cell for cell in cells if (cell.file, cell.what) not in ANOTHER_STATE]
 
 
 def _files(run: Run, last: int) -> list[str]:
     own = [run.checkpoint_path(last), run.optimizer_path(last)]
     summary = [run.folder / "done.json"] if run.done else []
-    paths = [run.folder / "config.json", run.folder / "metrics.csv", *summary, *own, run.folder / "checkpoints"]
+    paths = [
+        run.folder / "config.json",
+        run.folder / "metrics.csv",
+        *summary,
+        *own,
+        run.folder / "checkpoints",
+    ]
     return [str(path.relative_to(run.folder)) for path in paths]
 
 
@@ -148,7 +175,9 @@ def as_another_user(folder: Path) -> Iterator[None]:
 
 
 def _copied(folder: Path, root: str) -> Path:
-    """Copy an undamaged root to the folder that will be read, and return the folder of the run to damage."""
+    """Copy an undamaged root to the folder that will be read, and return the folder of the run to
+    damage.
+    """
     tried = folder / "tried"
     if tried.exists():
         shutil.rmtree(tried)
@@ -163,13 +192,18 @@ def _wrong(cell: Cell, folder: Path, found: str | Refused, sound: str | Refused)
     name = Path(cell.file).name
     named = name in found.sentence or (cell.what in OF_THE_RUN and folder.name in found.sentence)
     added = cell.what.removeprefix("with ")
-    one = found.sentence.endswith((".", "?")) and "\n" not in found.sentence and len(found.sentence) <= LONGEST
+    one = (
+        found.sentence.endswith((".", "?"))
+        and "\n" not in found.sentence
+        and len(found.sentence) <= LONGEST
+    )
     right = one and (named or added in found.sentence)
     return "" if right else f"no sentence that names {name}: {found.sentence[:300]!r}"
 
 
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
-    """Return a row per file of a run: the number of ways in which it was damaged and read, and of wrong answers.
+    """Return a row per file of a run: the number of ways in which it was damaged and read, and of
+    wrong answers.
 
     - `limit`: number of cells of the matrix to try, drawn with `seed`; None: all;
     - `folder`: the folder in which runs are made, damaged and read.
@@ -184,5 +218,8 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
         tried[_kind(cell.file)] += 1
         if wrong:
             failed[_kind(cell.file)] += 1
-            print(f"{cell.file} {cell.what}, {cell.way.__name__} ({cell.root}): {wrong}", file=sys.stderr)
+            print(
+                f"{cell.file} {cell.what}, {cell.way.__name__} ({cell.root}): {wrong}",
+                file=sys.stderr,
+            )
     return [Row(f"damaged {kind}", tried[kind], failed[kind]) for kind in sorted(tried)]

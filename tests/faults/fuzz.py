@@ -1,10 +1,12 @@
-"""Hostile values for configs in Python and on the command line: each must work or be rejected with one sentence.
+"""Hostile values for configs in Python and on the command line: each must work or be rejected with
+one sentence.
 
-A config's fields are drawn from values that their types allow and from values of any other type. An accepted config
-must have a hash and survive a round trip through JSON; some of the small ones train for two steps. Command lines
-consist of known options and hostile words, and run in this process: they must end with 0, or with 1, 2 or 74 and one
-sentence. Anything else fails: another exception, a traceback, a terminal colour set by a name, more
-than `LIMIT` seconds. Failures are written to failures.txt.
+A config's fields are drawn from values that their types allow and from values of any other type. An
+accepted config must have a hash and survive a round trip through JSON; some of the small ones train
+for two steps. Command lines consist of known options and hostile words, and run in this process:
+they must end with 0, or with 1, 2 or 74 and one sentence. Anything else fails: another exception, a
+traceback, a terminal colour set by a name, more than `LIMIT` seconds. Failures are written to
+failures.txt.
 """
 
 import contextlib
@@ -52,8 +54,22 @@ TRAININGS = "small ones: two steps of training"
 COMMANDS = "command lines: exit 0, or one sentence"
 KINDS = (CONFIGS, STORED, TRAININGS, COMMANDS)
 
-BASE_MODEL = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_vocab": 64, "n_ctx": 24, "attention": "kv_shift"}
-BASE_RUN = {"steps": 2, "batch_size": 4, "eval_rows": 8, "eval_every": 1, "checkpoints": 2, "warmup": 1}
+BASE_MODEL = {
+    "n_layers": 1,
+    "d_model": 8,
+    "n_heads": 2,
+    "d_vocab": 64,
+    "n_ctx": 24,
+    "attention": "kv_shift",
+}
+BASE_RUN = {
+    "steps": 2,
+    "batch_size": 4,
+    "eval_rows": 8,
+    "eval_every": 1,
+    "checkpoints": 2,
+    "warmup": 1,
+}
 BASE_TASKS: list[tuple[Any, dict[str, Any]]] = [
     (InductionTask, {"vocab_size": 40, "length": 12}),
     (NGramTask, {"vocab_size": 40, "length": 12, "table_size": 20}),
@@ -73,7 +89,9 @@ class Tally:
 
     @contextlib.contextmanager
     def one(self, what: str, example: object) -> Iterator[None]:
-        """Count one example. Count a failure unless the block ends normally or with a one-line `ConfigError`."""
+        """Count one example. Count a failure unless the block ends normally or with a one-line
+        `ConfigError`.
+        """
         self.tried[what] += 1
         try:
             with time_limit(LIMIT):
@@ -88,12 +106,16 @@ class Tally:
     def fail(self, what: str, example: object, reason: str) -> None:
         """Count a failure, and write it down."""
         self.failed[what] += 1
-        with (self.folder / "failures.txt").open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with (self.folder / "failures.txt").open(
+            "a", encoding="utf-8", errors="backslashreplace"
+        ) as file:
             file.write(f"{what}\n{_safe_repr(example)}\n{reason}\n\n")
 
 
 def campaign(examples: int, seed: int, folder: Path) -> list[Row]:
-    """Try this many examples, which depend only on the seed, and return a row for each kind of fault."""
+    """Try this many examples, which depend only on the seed, and return a row for each kind of
+    fault.
+    """
     inside = folder / "inside"  # so that "../x" stays in the folder
     inside.mkdir(parents=True, exist_ok=True)
     tally = Tally(folder)
@@ -105,8 +127,12 @@ def campaign(examples: int, seed: int, folder: Path) -> list[Row]:
     return [Row(what, tally.tried[what], tally.failed[what]) for what in KINDS]
 
 
-def _draw(strategy: st.SearchStrategy[Any], examples: int, seed: int, attempt: Callable[[Any], None]) -> None:
-    """Call `attempt` on this many drawn values. It must not raise, so that one failure does not end the campaign."""
+def _draw(
+    strategy: st.SearchStrategy[Any], examples: int, seed: int, attempt: Callable[[Any], None]
+) -> None:
+    """Call `attempt` on this many drawn values. It must not raise, so that one failure does not end
+    the campaign.
+    """
 
     @seeded(seed)
     @settings(
@@ -121,11 +147,17 @@ def _draw(strategy: st.SearchStrategy[Any], examples: int, seed: int, attempt: C
 
 
 def _warm_up() -> None:
-    """Compile and load everything that examples need, and train the run that commands open. None of this is timed."""
+    """Compile and load everything that examples need, and train the run that commands open. None of
+    this is timed.
+    """
     for cls, base in BASE_TASKS:
         cls(**base).batch(2, np.random.default_rng(0))
     task = InductionTask(**BASE_TASKS[0][1])
-    run = train(RunConfig(task=task, model=ModelConfig(**BASE_MODEL), name="small", **BASE_RUN), "runs", "cpu")
+    run = train(
+        RunConfig(task=task, model=ModelConfig(**BASE_MODEL), name="small", **BASE_RUN),
+        "runs",
+        "cpu",
+    )
     for command in (["heads"], ["shift"], ["view"], ["heads", "--out", "a.png"]):
         _run_command([command[0], str(run.folder), *command[1:]], "utf-8")
 
@@ -169,7 +201,9 @@ SCALARS = st.one_of(
 HOSTILE = st.recursive(
     SCALARS,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.tuples(inner, inner), st.dictionaries(st.text(max_size=3), inner, max_size=2)
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.text(max_size=3), inner, max_size=2),
     ),
     max_leaves=6,
 )
@@ -194,20 +228,27 @@ def plausible(hint: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def changes(draw: st.DrawFn, cls: Any) -> dict[str, Any]:
-    """Draw other values for up to three fields of a config, sometimes for a field that it does not have."""
+    """Draw other values for up to three fields of a config, sometimes for a field that it does not
+    have.
+    """
     hints = get_type_hints(cls)
     names = [one.name for one in fields(cls) if one.name not in ("task", "model")]
     chosen = draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
     hostile = draw(st.booleans())
     changed = {
-        name: draw(st.one_of(plausible(hints[name]), HOSTILE) if hostile else plausible(hints[name])) for name in chosen
+        name: draw(
+            st.one_of(plausible(hints[name]), HOSTILE) if hostile else plausible(hints[name])
+        )
+        for name in chosen
     }
     return changed | ({draw(st.text(max_size=6)): 0} if draw(st.integers(0, 30)) == 0 else {})
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw the fields of a task, a model and a run; sometimes replace the task or the model by something else."""
+    """Draw the fields of a task, a model and a run; sometimes replace the task or the model by
+    something else.
+    """
     cls, base = draw(st.sampled_from(BASE_TASKS))
     drawn = {
         "cls": cls,
@@ -242,7 +283,9 @@ def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
         assert read.name == run.name
     if drawn["trained"] and is_small(run):
         with tally.one(TRAININGS, drawn), contextlib.suppress(TrainingDivergedError):
-            trained = train(run.replace(steps=2, compile=False), "runs", "cpu", lambda step, row: None)
+            trained = train(
+                run.replace(steps=2, compile=False), "runs", "cpu", lambda step, row: None
+            )
             assert trained.done is not None
             assert math.isfinite(trained.metrics["eval_loss"].iloc[-1])
 
@@ -250,10 +293,22 @@ def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
 def is_small(run: RunConfig) -> bool:
     """Return whether two steps of the run are quick."""
     model, task = run.model, run.task
-    widths = (model.d_model, model.n_heads, model.head_width, model.mlp_width, model.n_layers, model.shift_window)
+    widths = (
+        model.d_model,
+        model.n_heads,
+        model.head_width,
+        model.mlp_width,
+        model.n_layers,
+        model.shift_window,
+    )
     rows = (run.batch_size, run.eval_rows, task.length)
     vocabulary = max(model.d_vocab, task.vocab_size, model.n_ctx)
-    return max(widths) <= 64 and max(rows) <= 160 and vocabulary <= 4096 and getattr(task, "difficulty", "toy") == "toy"
+    return (
+        max(widths) <= 64
+        and max(rows) <= 160
+        and vocabulary <= 4096
+        and getattr(task, "difficulty", "toy") == "toy"
+    )
 
 
 # Command lines
@@ -261,7 +316,9 @@ def is_small(run: RunConfig) -> bool:
 NUMBERS = st.sampled_from(["0", "1", "2", "3", "7", "12", "-1", "1.5", "nan", "inf", "-inf", "1e400", "1e-400", "1e308",
                            str(10**12), str(2**63), str(2**64), str(10**30), "9" * 5000])  # fmt: skip
 VALUES = st.one_of(NUMBERS, st.sampled_from(WORDS), st.text(max_size=6))
-FEW = st.sampled_from(["1", "2", "3", "0", "-1", "x", "nan", "1e3", ""])  # steps: a large number would be obeyed
+FEW = st.sampled_from(
+    ["1", "2", "3", "0", "-1", "x", "nan", "1e3", ""]
+)  # steps: a large number would be obeyed
 
 
 def _fields(cls: Any) -> list[str]:
@@ -283,7 +340,17 @@ OPTIONS = {
     "sweep": ["--engine", "--jobs", "--root", "--out", "--retries"],
 }  # fmt: skip
 FILES = st.sampled_from(
-    ["a.csv", "a.png", "a.svg", "a.html", "A.CSV", "no/such/a.csv", "runs", "/proc/x.csv", "/proc/x.html"]
+    [
+        "a.csv",
+        "a.png",
+        "a.svg",
+        "a.html",
+        "A.CSV",
+        "no/such/a.csv",
+        "runs",
+        "/proc/x.csv",
+        "/proc/x.html",
+    ]
 )
 TINY = (
     "--steps 2 --batch-size 4 --eval-rows 8 --eval-every 4 --checkpoints 3 --warmup 1 --task.vocab-size 40 "
@@ -300,13 +367,23 @@ def command_lines(draw: st.DrawFn) -> tuple[list[str], str]:
         words += [*draw(st.sampled_from([[], ["induction"]])), *TINY, "--device", "cpu"]
     elif command == "sample":
         words.append(
-            draw(st.sampled_from(["induction", "multihop", "ngram", "mqar", "igsm"]) | VALUES.filter(_no_module))
+            draw(
+                st.sampled_from(["induction", "multihop", "ngram", "mqar", "igsm"])
+                | VALUES.filter(_no_module)
+            )
         )
     elif command != "runs" or draw(st.booleans()):
         words.append(draw(st.sampled_from(["small", "runs", "s"]) | st.sampled_from(WORDS)))
     for name in draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
-        of_option = FEW if name == "--steps" else FILES | VALUES if name in ("--out", "--csv") else VALUES
-        words += [name, *draw(st.lists(of_option, min_size=0 if draw(st.integers(0, 9)) == 0 else 1, max_size=2))]
+        of_option = (
+            FEW if name == "--steps" else FILES | VALUES if name in ("--out", "--csv") else VALUES
+        )
+        words += [
+            name,
+            *draw(
+                st.lists(of_option, min_size=0 if draw(st.integers(0, 9)) == 0 else 1, max_size=2)
+            ),
+        ]
     if draw(st.integers(0, 20)) == 0:
         words.insert(draw(st.integers(0, len(words))), draw(VALUES.filter(_no_module)))
     return words, draw(st.sampled_from(["ascii", "utf-8"]))

@@ -1,9 +1,10 @@
-"""Random kills: training that is killed repeatedly and resumed must end like training that was never killed.
+"""Random kills: training that is killed repeatedly and resumed must end like training that was
+never killed.
 
-`campaign` kills commands (training of a run, of a stacked ensemble, commands with worker processes, and commands that
-write files about a run) with SIGKILL, SIGTERM and SIGINT: at any moment, in the middle of writing a file, and after the
-first checkpoint. It starts the same command again until it has finished, and compares its files, byte for byte, with
-those of an undisturbed command.
+`campaign` kills commands (training of a run, of a stacked ensemble, commands with worker processes,
+and commands that write files about a run) with SIGKILL, SIGTERM and SIGINT: at any moment, in the
+middle of writing a file, and after the first checkpoint. It starts the same command again until it
+has finished, and compares its files, byte for byte, with those of an undisturbed command.
 Everything is drawn from one seed, except the scheduling of the processes.
 """
 
@@ -35,13 +36,19 @@ from tests.faults.table import Row
 from tests.forked import CONTEXT, session_of
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-MOMENTS = ANY, WRITE, LATER = "at any moment", "in the middle of a write", "after its first checkpoint"
+MOMENTS = ANY, WRITE, LATER = (
+    "at any moment",
+    "in the middle of a write",
+    "after its first checkpoint",
+)
 
 USUAL = {ANY: 0.2, WRITE: 0.4, LATER: 0.4}
 """Probabilities of the moments."""
 
 TO_END, RAY_TO_END = 10.0, 90.0
-"""Seconds after which no process of a killed command may still be alive. Ray's agents notice its end after a minute."""
+"""Seconds after which no process of a killed command may still be alive. Ray's agents notice its
+end after a minute.
+"""
 
 FOR_EVER = 300.0  # seconds
 
@@ -76,7 +83,18 @@ def ensemble(folder: Path) -> list[str]:
 def sweep(folder: Path) -> list[str]:
     grid = folder.with_suffix(".toml")
     grid.write_text(GRID)
-    return ["sweep", str(grid), "--device", "cpu", "--jobs", "2", "--root", str(folder), "--out", f"{folder}/all.csv"]
+    return [
+        "sweep",
+        str(grid),
+        "--device",
+        "cpu",
+        "--jobs",
+        "2",
+        "--root",
+        str(folder),
+        "--out",
+        f"{folder}/all.csv",
+    ]
 
 
 def ray_sweep(folder: Path) -> list[str]:
@@ -107,7 +125,14 @@ TRAINING = Lock()
 SMALL = RunConfig(
     task=InductionTask(vocab_size=6, length=6, min_token=0),
     model=ModelConfig(
-        n_layers=1, d_model=8, n_heads=1, d_vocab=6, n_ctx=6, attention="kv_shift", positional="none", mlp="none"
+        n_layers=1,
+        d_model=8,
+        n_heads=1,
+        d_vocab=6,
+        n_ctx=6,
+        attention="kv_shift",
+        positional="none",
+        mlp="none",
     ),
     steps=5,
     warmup=1,
@@ -121,11 +146,15 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "sweep": sweep,
     "sweep --engine ray": ray_sweep,
     "reproduce": reproduce,
-    "certify": about_a_run("certify {run} --out {folder}/c.safetensors --csv {folder}/c.csv --export {folder}/proof"),
+    "certify": about_a_run(
+        "certify {run} --out {folder}/c.safetensors --csv {folder}/c.csv --export {folder}/proof"
+    ),
     "attack": about_a_run("attack {run} --questions 2 --out {folder}/a.svg --csv {folder}/a.csv"),
     "view": about_a_run("view {run} --out {folder}/v.html"),
     "suite export": about_a_run("suite export induction-vanilla-2 {folder}/export"),
-    "bench": about_a_run("bench attribution-patching --quick --member hand-set-two-layers --out {folder}/bench"),
+    "bench": about_a_run(
+        "bench attribution-patching --quick --member hand-set-two-layers --out {folder}/bench"
+    ),
 }
 """The `ihlab` commands that are killed, by their names in the table."""
 
@@ -145,12 +174,13 @@ WRITES_OF_WORKER = 21
 
 @dataclass(frozen=True)
 class Kill:
-    """A signal to the command ("parent"), to it and its workers ("group"), or to workers ("worker").
+    """A signal to the command ("parent"), to it and its workers ("group"), or to workers
+    ("worker").
 
-    `after`: seconds from the start or, with `later`, from the first new checkpoint. None: in the middle of the
-    `write`-th file that the command, or a worker (`by_worker`), writes. When the writer dies, the file has its whole
-    content but not yet its name, or only a fraction `part` of its content (between 0 and 1), or already its name
-    (`part` below 0).
+    `after`: seconds from the start or, with `later`, from the first new checkpoint. None: in the
+    middle of the `write`-th file that the command, or a worker (`by_worker`), writes. When the
+    writer dies, the file has its whole content but not yet its name, or only a fraction `part` of
+    its content (between 0 and 1), or already its name (`part` below 0).
     """
 
     signum: int
@@ -166,7 +196,9 @@ class Kill:
         return WRITE if self.after is None else LATER if self.later else ANY
 
 
-def draw(kind: str, whole: "Attempt", rng: np.random.Generator, moments: Mapping[str, float]) -> Kill:
+def draw(
+    kind: str, whole: "Attempt", rng: np.random.Generator, moments: Mapping[str, float]
+) -> Kill:
     """Draw a kill of a command, given an undisturbed attempt and the probability of each moment."""
     moment = LATER
     if kind in WRITES:
@@ -174,11 +206,17 @@ def draw(kind: str, whole: "Attempt", rng: np.random.Generator, moments: Mapping
     if moment == LATER and kind in WITHOUT_CHECKPOINTS:
         moment = ANY
     by_worker = bool(kind in POOLED and moment == WRITE and rng.random() < 0.7)
-    targets = ["parent", *(["group"] if kind in POOLED else []), *(["worker"] if by_worker or moment == LATER else [])]
+    targets = [
+        "parent",
+        *(["group"] if kind in POOLED else []),
+        *(["worker"] if by_worker or moment == LATER else []),
+    ]
     return Kill(
         signum=int(rng.choice(SIGNALS)),
         to=str(rng.choice(targets)) if kind in POOLED else "parent",
-        after=None if moment == WRITE else float(rng.uniform(0, whole.seconds - whole.first * (moment == LATER))),
+        after=None
+        if moment == WRITE
+        else float(rng.uniform(0, whole.seconds - whole.first * (moment == LATER))),
         later=moment == LATER,
         by_worker=by_worker,
         write=int(rng.integers(WRITES_OF_WORKER if by_worker else WRITES.get(kind, 1))) + 1,
@@ -190,7 +228,9 @@ def draw(kind: str, whole: "Attempt", rng: np.random.Generator, moments: Mapping
 
 
 def kill_in_write(kill: Kill, note: str) -> None:
-    """Let this process carry out a kill when it renames its `write`-th file. It then writes the file `note`."""
+    """Let this process carry out a kill when it renames its `write`-th file. It then writes the
+    file `note`.
+    """
     replace, write, count = os.replace, os.write, 0
     from_worker = kill.by_worker and kill.to == "parent"
 
@@ -242,7 +282,9 @@ def start_worker(kill: Kill | None, note: str, *arguments: Any) -> None:
 
 
 def fork_workers(kill: Kill | None, note: str) -> None:
-    """Let pools fork their workers from the server of this process: each would import torch for seconds."""
+    """Let pools fork their workers from the server of this process: each would import torch for
+    seconds.
+    """
     from ihlab.sweep import pool
 
     forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
@@ -257,7 +299,9 @@ def forget_optimizer() -> None:
     checkpoint.load_optimizer_state = lambda *arguments: None
 
 
-def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: str, sabotage: bool) -> None:
+def command(
+    arguments: Sequence[str], planned: Mapping[str, Any] | None, note: str, sabotage: bool
+) -> None:
     """Run the command with a planned kill, in its own process and session."""
     if os.getsid(0) != os.getpid():
         os.setsid()
@@ -286,11 +330,17 @@ def living(note: str) -> list[int]:
     path = Path(note).with_suffix(".workers")
     known = {int(pid) for pid in path.read_text().split()} if path.exists() else set()
     of_all = psutil.process_iter(["status"])
-    return [each.pid for each in of_all if each.pid in known and each.info["status"] != psutil.STATUS_ZOMBIE]
+    return [
+        each.pid
+        for each in of_all
+        if each.pid in known and each.info["status"] != psutil.STATUS_ZOMBIE
+    ]
 
 
 class Started:
-    """A command in a process forked from one that has imported everything already, which saves seconds."""
+    """A command in a process forked from one that has imported everything already, which saves
+    seconds.
+    """
 
     def __init__(self, arguments: list[str], kill: Kill | None, note: str, sabotage: bool) -> None:
         self.note, planned = note, asdict(kill) if kill else None
@@ -326,7 +376,8 @@ def checkpoints(folder: Path) -> set[Path]:
 
 
 class Attempt:
-    """One start of a command, killed as planned: whether it `was_killed`, its exit `code`, and what was `wrong`.
+    """One start of a command, killed as planned: whether it `was_killed`, its exit `code`, and what
+    was `wrong`.
 
     `first` and `seconds`: the times of its first checkpoint and of its end.
     """
@@ -339,7 +390,11 @@ class Attempt:
         started = Started(KINDS[kind](folder), kill, str(note), sabotage)
         code, self.was_killed, self.finished = None, False, {0, *FINDING.get(kind, ())}
         if kill is None or kill.later:
-            while code is None and checkpoints(folder) <= before and time.perf_counter() - begun < FOR_EVER:
+            while (
+                code is None
+                and checkpoints(folder) <= before
+                and time.perf_counter() - begun < FOR_EVER
+            ):
                 code = started.wait(0.02)
         self.first = time.perf_counter() - begun
         if kill and kill.after is not None and code is None:
@@ -369,9 +424,11 @@ class Attempt:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return the content of all files under a folder except locks, without parts that differ in any two trainings.
+    """Return the content of all files under a folder except locks, without parts that differ in any
+    two trainings.
 
-    Bytecode holds the time at which its source was written, so a second copy of a study has other bytes.
+    Bytecode holds the time at which its source was written, so a second copy of a study has other
+    bytes.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -380,13 +437,23 @@ def content(folder: Path) -> dict[str, bytes]:
         read = path.read_bytes()
         if path.name == "done.json":
             done = json.loads(read)
-            read = json.dumps({name: done[name] for name in ("steps", "n_params", "threads")}).encode()
+            read = json.dumps(
+                {name: done[name] for name in ("steps", "n_params", "threads")}
+            ).encode()
         elif path.name.endswith(".optimizer.safetensors"):
-            read = save({name: tensor for name, tensor in load_file(path).items() if name != "tally/seconds"})
+            read = save(
+                {
+                    name: tensor
+                    for name, tensor in load_file(path).items()
+                    if name != "tally/seconds"
+                }
+            )
         elif path.name == "manifest.json":
             read = json.dumps({**json.loads(read), "training_seconds": 0}).encode()
         elif path.name == "all.csv":
-            read = pd.read_csv(path).drop(columns="seconds").to_csv().replace(str(folder), "").encode()
+            read = (
+                pd.read_csv(path).drop(columns="seconds").to_csv().replace(str(folder), "").encode()
+            )
         files[str(path.relative_to(folder))] = read
     return files
 
@@ -394,7 +461,9 @@ def content(folder: Path) -> dict[str, bytes]:
 def _chain(
     kind: str, folder: Path, planned: Sequence[Kill], whole: Mapping[str, bytes], sabotage: bool
 ) -> list[tuple[str, list[str]]]:
-    """Kill a command repeatedly as planned, then let it finish. Return the moment and the faults of each kill."""
+    """Kill a command repeatedly as planned, then let it finish. Return the moment and the faults of
+    each kill.
+    """
     ended: list[tuple[str, list[str]]] = []
     finished = False
     for kill in planned:
@@ -406,7 +475,9 @@ def _chain(
             break
     wrong = [] if finished else Attempt(kind, folder, None, sabotage).wrong
     left = content(folder)
-    wrong += [f"{name} differs" for name in sorted({*left, *whole}) if left.get(name) != whole.get(name)]
+    wrong += [
+        f"{name} differs" for name in sorted({*left, *whole}) if left.get(name) != whole.get(name)
+    ]
     return [(moment, faults + wrong) for moment, faults in ended]
 
 
@@ -421,9 +492,9 @@ def campaign(
 ) -> list[Row]:
     """Kill commands this many times. Return the kills and the failed kills, per command and moment.
 
-    A kill fails if the command ends with a wrong exit code or leaves processes behind. All kills of a command fail if
-    its files differ in the end from those of a command that was never killed, or if other files are left. Faults are
-    written to `wrong.txt` in the folder.
+    A kill fails if the command ends with a wrong exit code or leaves processes behind. All kills of
+    a command fail if its files differ in the end from those of a command that was never killed, or
+    if other files are left. Faults are written to `wrong.txt` in the folder.
     """
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -439,7 +510,10 @@ def campaign(
         expected = content(folder / f"{i}-whole")
         done = 0
         while done < number:
-            planned = [draw(kind, whole, rng, moments) for _ in range(min(int(rng.integers(1, 5)), number - done))]
+            planned = [
+                draw(kind, whole, rng, moments)
+                for _ in range(min(int(rng.integers(1, 5)), number - done))
+            ]
             name = f"{i}-{done}-{rng.integers(2**31)}"
             for moment, wrong in _chain(kind, folder / name, planned, expected, sabotage):
                 done += 1
@@ -451,4 +525,7 @@ def campaign(
             if not any(failed[kind, moment] for moment in MOMENTS):
                 shutil.rmtree(folder / name, ignore_errors=True)
     cells = [(kind, moment) for kind in kinds for moment in MOMENTS if tried[kind, moment]]
-    return [Row(f"{kind}, {moment}", tried[kind, moment], failed[kind, moment]) for kind, moment in cells]
+    return [
+        Row(f"{kind}, {moment}", tried[kind, moment], failed[kind, moment])
+        for kind, moment in cells
+    ]

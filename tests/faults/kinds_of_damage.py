@@ -71,7 +71,11 @@ def closed(path: Path, rng: random.Random) -> None:
 def swapped(path: Path, rng: random.Random) -> None:
     """Swap the contents of two files of the run."""
     run = next(folder for folder in path.parents if folder.name.startswith("small-"))
-    other = rng.choice(sorted(each for each in run.rglob("*") if each.is_file() and each not in (path, run / ".lock")))
+    other = rng.choice(
+        sorted(
+            each for each in run.rglob("*") if each.is_file() and each not in (path, run / ".lock")
+        )
+    )
     content = path.read_bytes()
     path.write_bytes(other.read_bytes())
     other.write_bytes(content)
@@ -117,7 +121,13 @@ WRONG: dict[str, Any] = {
 
 def fields(content: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path of every value in JSON, from the outside in."""
-    pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    pairs = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
     for name, value in pairs:
         yield (*at, name)
         yield from fields(value, (*at, name))
@@ -139,7 +149,9 @@ def put(at: tuple[Any, ...], value: Any, path: Path, rng: random.Random) -> None
 
 
 def of_json(path: Path) -> Damages:
-    """Return damage that omits each field of a JSON file, gives it each wrong value, or adds an unknown field."""
+    """Return damage that omits each field of a JSON file, gives it each wrong value, or adds an
+    unknown field.
+    """
     made: Damages = {"one field too many": partial(put, ("betta",), 1)}
     content = json.loads(path.read_text())
     for at in fields(content):
@@ -153,7 +165,9 @@ def of_json(path: Path) -> Damages:
 
 
 def rows(change: Callable[[list[str]], list[str]]) -> Damage:
-    return replaced(lambda content, rng: "".join(change(content.decode().splitlines(keepends=True))).encode())
+    return replaced(
+        lambda content, rng: "".join(change(content.decode().splitlines(keepends=True))).encode()
+    )
 
 
 def cell(column: str, value: str) -> Damage:
@@ -197,7 +211,9 @@ def of_metrics(path: Path) -> Damages:
 
 
 def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
-    """Return damage that changes a file's tensors, and writes it in the old format without a checksum."""
+    """Return damage that changes a file's tensors, and writes it in the old format without a
+    checksum.
+    """
 
     def damage(path: Path, rng: random.Random) -> None:
         held = {name: tensor.clone() for name, tensor in load_file(path).items()}
@@ -209,11 +225,15 @@ def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
 
 
 def of_tensors(path: Path) -> Damages:
-    """Return damage to every third tensor (missing, or of another size, type or value), and an additional tensor."""
+    """Return damage to every third tensor (missing, or of another size, type or value), and an
+    additional tensor.
+    """
     made = {
         "one tensor too many": tensors(lambda held: held.update(extra=torch.zeros(1))),
         "no tensors": tensors(lambda held: held.clear()),
-        "the name of a parameter that is none": tensors(lambda held: held.update({"exp_avg/none": torch.zeros(1)})),
+        "the name of a parameter that is none": tensors(
+            lambda held: held.update({"exp_avg/none": torch.zeros(1)})
+        ),
     }
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "of size 0": lambda x: x.new_zeros(0),
@@ -229,7 +249,9 @@ def of_tensors(path: Path) -> Damages:
                 lambda held, name=name, change=change: held.update({name: change(held[name])})
             )
         if name.startswith("step/"):
-            made[f"{name} is of another step"] = tensors(lambda held, name=name: held.update({name: held[name] + 1}))
+            made[f"{name} is of another step"] = tensors(
+                lambda held, name=name: held.update({name: held[name] + 1})
+            )
     return made
 
 
@@ -254,5 +276,8 @@ OF_CHECKPOINTS: Damages = {
     "a file": a_file,
     "a link to nothing": a_link_to_nothing,
     "no permission": closed,
-    **{f"with step-{step}.safetensors": partial(named, f"step-{step}.safetensors") for step in ("x", "007", "٣")},
+    **{
+        f"with step-{step}.safetensors": partial(named, f"step-{step}.safetensors")
+        for step in ("x", "007", "٣")
+    },
 }

@@ -1,4 +1,6 @@
-"""Imports everything that training needs, once, in the server whose forks are killed: this takes seconds."""
+"""Imports everything that training needs, once, in the server whose forks are killed: this takes
+seconds.
+"""
 
 import numpy as np
 import torch._dynamo  # an optimiser imports it
@@ -8,5 +10,7 @@ import ihlab.training.train  # noqa: F401
 import tests.faults.kills  # noqa: F401
 from tasks import InductionTask
 
-InductionTask(vocab_size=40, length=12).batch(1, np.random.default_rng(0))  # loads numba's compiled functions
+InductionTask(vocab_size=40, length=12).batch(
+    1, np.random.default_rng(0)
+)  # loads numba's compiled functions
 torch.set_num_threads(1)

@@ -1,6 +1,7 @@
 """Too little memory: commands under a memory limit of the system, so that some allocation fails.
 
-A command must end normally or with a sentence. If the system aborts it, its second process prints the sentence.
+A command must end normally or with a sentence. If the system aborts it, its second process prints
+the sentence.
 """
 
 import os
@@ -24,7 +25,9 @@ train induction --device cpu --steps 4 --batch-size 32 --eval-rows 64 --eval-eve
 
 
 def ended(arguments: list[str], folder: Path, limit: int) -> str:
-    """Run a command in at most `limit` bytes of address space. Return a description of a wrong end, or ""."""
+    """Run a command in at most `limit` bytes of address space. Return a description of a wrong end,
+    or "".
+    """
     done = subprocess.run(
         [sys.executable, "-m", "ihlab", *arguments, "--root", str(folder)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
@@ -44,7 +47,9 @@ def ended(arguments: list[str], folder: Path, limit: int) -> str:
 
 
 def campaign(tries: int, seed: int, folder: Path, least: int, most: int) -> list[Row]:
-    """Return a row: training tried under evenly spread memory limits, and the number that ended without a sentence."""
+    """Return a row: training tried under evenly spread memory limits, and the number that ended
+    without a sentence.
+    """
     rng, failed = random.Random(seed), 0
     for i in range(tries):
         limit = int(least + (most - least) * (i + rng.random()) / tries)

@@ -1,8 +1,10 @@
-"""Hostile files from a stranger: run folders, Hugging Face folders and sweep files that could harm whoever opens them.
+"""Hostile files from a stranger: run folders, Hugging Face folders and sweep files that could harm
+whoever opens them.
 
-Every command that accepts such a file opens it. It must give its normal result, or one sentence that names the problem.
-It fails if it raises another exception, takes more than `SECONDS`, prints or writes any of the reader's private text,
-or makes, changes or removes a file outside the folder and the command's own output.
+Every command that accepts such a file opens it. It must give its normal result, or one sentence
+that names the problem. It fails if it raises another exception, takes more than `SECONDS`, prints
+or writes any of the reader's private text, or makes, changes or removes a file outside the folder
+and the command's own output.
 """
 
 import contextlib
@@ -55,7 +57,8 @@ Opening = list[str] | Callable[[], Any]
 class Hostile(NamedTuple):
     """A hostile file or folder: its kind, its name, and a function that makes it from a valid one.
 
-    `make(stranger, home)` changes the valid copy at `stranger`; `home` holds the reader's private files.
+    `make(stranger, home)` changes the valid copy at `stranger`; `home` holds the reader's private
+    files.
     """
 
     kind: str
@@ -64,19 +67,32 @@ class Hostile(NamedTuple):
 
 
 def said(opening: Opening, where: Path) -> tuple[str, str]:
-    """Run a command in this process. Return its output, and a description of a wrong end ("" if there is none)."""
+    """Run a command in this process. Return its output, and a description of a wrong end ("" if
+    there is none).
+    """
     out, err = io.StringIO(), io.StringIO()
     try:
-        with contextlib.chdir(where), time_limit(SECONDS), redirect_stdout(out), redirect_stderr(err):
+        with (
+            contextlib.chdir(where),
+            time_limit(SECONDS),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
             opening() if callable(opening) else main(opening)
     except ConfigError as error:
-        return str(error), "" if "\n" not in str(error) and len(str(error)) <= LONGEST else f"no sentence: {error}"
+        return str(error), "" if "\n" not in str(error) and len(
+            str(error)
+        ) <= LONGEST else f"no sentence: {error}"
     except OSError as error:
         return str(error), "" if error.filename else f"no file is named: {error}"
     except SystemExit as stopped:
         last = err.getvalue().splitlines()[-1:]
         sentence = last[0].removeprefix("ihlab: ") if last and last[0].startswith("ihlab: ") else ""
-        one = sentence.endswith((".", "?", ")")) and len(sentence) <= LONGEST and "Traceback" not in err.getvalue()
+        one = (
+            sentence.endswith((".", "?", ")"))
+            and len(sentence) <= LONGEST
+            and "Traceback" not in err.getvalue()
+        )
         wrong = (
             ""
             if stopped.code in (1, 2, SYSTEM_ERROR) and one
@@ -106,12 +122,16 @@ def home_of(folder: Path) -> Path:
         ".a.1.partial",
     ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text("\n".join([*(f"{SECRET}{i}{name[-5]}" for i in range(40)), "[UNK]", "[PAD]"]))
+        (home / name).write_text(
+            "\n".join([*(f"{SECRET}{i}{name[-5]}" for i in range(40)), "[UNK]", "[PAD]"])
+        )
     return home
 
 
 def tried(case: Hostile, sound: Path, folder: Path, command: Callable[[Path], Opening]) -> str:
-    """Make a hostile copy of `sound`, run one command on it, and return a description of faults ("" if none)."""
+    """Make a hostile copy of `sound`, run one command on it, and return a description of faults (""
+    if none).
+    """
     shutil.rmtree(folder, ignore_errors=True)
     home, out = home_of(folder), folder / "out"
     out.mkdir()
@@ -135,7 +155,9 @@ CONFIG = ways_in.CONFIG.replace(name="given", steps=6, checkpoints=3)
 
 
 def resumed(run: Path) -> Callable[[], Any]:
-    """Return a function that trains the run of the folder's config, after moving it to the folder of that config."""
+    """Return a function that trains the run of the folder's config, after moving it to the folder
+    of that config.
+    """
 
     def go_on() -> None:
         own = run.rename(CONFIG.folder(run.parent))
@@ -154,7 +176,9 @@ OF_RUNS: dict[str, Callable[[Path], Opening]] = {
 }
 
 
-def edited(change: Callable[[dict[str, Any], Path], None], file: str = "config.json") -> Callable[[Path, Path], None]:
+def edited(
+    change: Callable[[dict[str, Any], Path], None], file: str = "config.json"
+) -> Callable[[Path, Path], None]:
     """Change a JSON file of a run folder. The folder's name has no hash that could disagree."""
 
     def make(run: Path, home: Path) -> None:
@@ -188,13 +212,17 @@ def sound_run(folder: Path) -> Path:
 
 
 def sound_text_run(folder: Path) -> Path:
-    """Train a run on its own text, and remove all hashes: it then opens with any corpus in its config."""
+    """Train a run on its own text, and remove all hashes: it then opens with any corpus in its
+    config.
+    """
     texts = folder / "texts"
     texts.mkdir(parents=True)
     for name in "abc":
         (texts / name).write_text(f"what {name} says " * 30)
     task = TextTask(corpus=str(texts), vocab_size=256, length=12)
-    run = train(CONFIG.replace(task=task, model=CONFIG.model.replace(d_vocab=256)), folder, "cpu").folder
+    run = train(
+        CONFIG.replace(task=task, model=CONFIG.model.replace(d_vocab=256)), folder, "cpu"
+    ).folder
     (run / "done.json").unlink()
     for path in (run / "checkpoints").iterdir():
         save_file(load_file(path), path)
@@ -221,7 +249,9 @@ def at(name: str, make: Callable[[Path, Path], Any]) -> Callable[[Path, Path], N
 
     def change(run: Path, home: Path) -> None:
         path = run / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)  # never a link, since the run is valid
+        shutil.rmtree(path) if path.is_dir() else path.unlink(
+            missing_ok=True
+        )  # never a link, since the run is valid
         make(path, home)
 
     return change
@@ -235,9 +265,13 @@ PLACED: dict[str, Callable[[Path, Path], Any]] = {
     **{what: lambda path, home, make=make: make(path) for what, make in NO_FILE.items()},
     "a link to the reader's letter": linked("{home}/letters/a.txt"),
     "a link to the reader's folder": linked("{home}"),
-    "1e6 columns": lambda path, home: path.write_text("step," * 10**6 + "a\n" + "1," * 10**6 + "1\n"),
+    "1e6 columns": lambda path, home: path.write_text(
+        "step," * 10**6 + "a\n" + "1," * 10**6 + "1\n"
+    ),
     "deep JSON": lambda path, home: path.write_text('{"a":' * 10**5),
-    "a large header": lambda path, home: path.write_bytes((2**60).to_bytes(8, "little") + b"{" * 100),
+    "a large header": lambda path, home: path.write_bytes(
+        (2**60).to_bytes(8, "little") + b"{" * 100
+    ),
     "nothing": lambda path, home: path.touch(),
 }
 FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints", "checkpoints/step-6.safetensors",
@@ -246,13 +280,27 @@ FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoint
 
 def runs() -> list[Hostile]:
     """Return runs with each file replaced by each hostile file."""
-    return [Hostile(RUNS, f"{name}: {what}", at(name, make)) for name in FILES for what, make in PLACED.items()]
+    return [
+        Hostile(RUNS, f"{name}: {what}", at(name, make))
+        for name in FILES
+        for what, make in PLACED.items()
+    ]
 
 
 # Hugging Face models
 
 OF_MODELS: dict[str, Callable[[Path], list[str]]] = {
-    "heads": lambda model: ["heads", "--hf", str(model), "--length", "16", "--rows", "2", "--csv", "heads.csv"],
+    "heads": lambda model: [
+        "heads",
+        "--hf",
+        str(model),
+        "--length",
+        "16",
+        "--rows",
+        "2",
+        "--csv",
+        "heads.csv",
+    ],
     "view": lambda model: ["view", "--hf", str(model), "--tokens", "1,2,3", "--out", "page.html"],
 }
 OF_SHIFTED: dict[str, Callable[[Path], Opening]] = {
@@ -266,13 +314,22 @@ WRONG: tuple[Any, ...] = (0, -1, 10**12, "x", None, {}, math.nan, ["x"] * 10**5)
 
 def sound_model(folder: Path) -> Path:
     """Copy a small GPT-2 from the tests, with an index of its weights."""
-    return Path(shutil.copytree(Path(__file__).parents[1] / "interp" / "gpt2_induction", folder / "gpt2"))
+    return Path(
+        shutil.copytree(Path(__file__).parents[1] / "interp" / "gpt2_induction", folder / "gpt2")
+    )
 
 
 def sound_shifted(folder: Path) -> Path:
     """Save a small shifted Llama."""
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    add_shift(LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes))).save_pretrained(folder / "shifted")
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    add_shift(LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes))).save_pretrained(
+        folder / "shifted"
+    )
     return folder / "shifted"
 
 
@@ -284,7 +341,9 @@ def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
     """Put a file with this content in a folder; {home} in a text is the reader's folder."""
 
     def make(folder: Path, home: Path) -> None:
-        written = content.replace("{home}", str(home)).encode() if isinstance(content, str) else content
+        written = (
+            content.replace("{home}", str(home)).encode() if isinstance(content, str) else content
+        )
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(written)
 
@@ -292,7 +351,9 @@ def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
 
 
 def through_index(named: str) -> Callable[[Path, Path], None]:
-    """Replace the weights by an index of one file. Beside it are the weights, and a pickle that would touch a file."""
+    """Replace the weights by an index of one file. Beside it are the weights, and a pickle that
+    would touch a file.
+    """
 
     def make(folder: Path, home: Path) -> None:
         weights = folder / "model.safetensors"
@@ -300,7 +361,9 @@ def through_index(named: str) -> Callable[[Path, Path], None]:
         names = list(load_file(weights))
         weights.unlink()
         (folder / "x.bin").write_bytes(pickle.dumps(Touch(str(home / "touched"))))
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(names, named)}))
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": dict.fromkeys(names, named)})
+        )
 
     return make
 
@@ -326,12 +389,15 @@ def weights(change: Callable[[bytes], bytes]) -> Callable[[Path, Path], None]:
 def renamed_tensor(folder: Path, home: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file(
-        {("x" if i == 1 else name): x for i, (name, x) in enumerate(tensors.items())}, folder / "model.safetensors"
+        {("x" if i == 1 else name): x for i, (name, x) in enumerate(tensors.items())},
+        folder / "model.safetensors",
     )
 
 
 def tokenizer_with(name: str, fields: dict[str, Any]) -> Callable[[Path, Path], None]:
-    """Put fields, with {home} for the reader's folder, in a file of a BertTokenizer that has no vocabulary."""
+    """Put fields, with {home} for the reader's folder, in a file of a BertTokenizer that has no
+    vocabulary.
+    """
 
     def make(folder: Path, home: Path) -> None:
         (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
@@ -348,14 +414,27 @@ LINKED = ("config.json", "generation_config.json", "model.safetensors", "model.s
 
 
 def models(kind: str, sound: Path) -> list[Hostile]:
-    """Return models with each config field in each wrong form, foreign or damaged weights, or additional files."""
+    """Return models with each config field in each wrong form, foreign or damaged weights, or
+    additional files.
+    """
     config = json.loads((sound / "config.json").read_text())
     cases = [
         Hostile(kind, f"{name} = {repr(value)[:30]}", field(name, value))
-        for name in (*config, "attn_implementation", "_attn_implementation", "num_labels", "id2label", "layer_types")
+        for name in (
+            *config,
+            "attn_implementation",
+            "_attn_implementation",
+            "num_labels",
+            "id2label",
+            "layer_types",
+        )
         for value in WRONG
     ]
-    cases += [Hostile(kind, f"{name}: {what}", at(name, make)) for name in LINKED for what, make in PLACED.items()]
+    cases += [
+        Hostile(kind, f"{name}: {what}", at(name, make))
+        for name in LINKED
+        for what, make in PLACED.items()
+    ]
     cases += [
         Hostile(kind, f"{name} with {fields}", tokenizer_with(name, fields))
         for name in ("tokenizer_config.json", "special_tokens_map.json")
@@ -378,7 +457,9 @@ def models(kind: str, sound: Path) -> list[Hostile]:
         "tokenizer_class": ["NothingTokenizer"],
         "dtype": ["nothing", "float8_e4m3fn"],
     }
-    cases += [Hostile(kind, f"{k} = {v!r}", field(k, v)) for k, values in more.items() for v in values]
+    cases += [
+        Hostile(kind, f"{k} = {v!r}", field(k, v)) for k, values in more.items() for v in values
+    ]
     for named in ("x.bin", "../out.safetensors", "nowhere.safetensors", ""):
         cases.append(Hostile(kind, f"an index that names {named!r}", through_index(named)))
     for what, content in {
@@ -391,11 +472,19 @@ def models(kind: str, sound: Path) -> list[Hostile]:
                      "adapter_config.json", "model.safetensors"):  # fmt: skip
             cases.append(Hostile(kind, f"{name}: {what}", file(name, content)))
     made: dict[str, Callable[[Path, Path], Any]] = {
-        "an adapter of another model": file("adapter_config.json", '{"base_model_name_or_path": "{home}"}'),
-        "a tokenizer class that is missing": file("tokenizer_config.json", '{"tokenizer_class": "No"}'),
-        "a number beyond floats": file("config.json", json.dumps(config)[:-1] + ', "num_labels": 1e400}'),
+        "an adapter of another model": file(
+            "adapter_config.json", '{"base_model_name_or_path": "{home}"}'
+        ),
+        "a tokenizer class that is missing": file(
+            "tokenizer_config.json", '{"tokenizer_class": "No"}'
+        ),
+        "a number beyond floats": file(
+            "config.json", json.dumps(config)[:-1] + ', "num_labels": 1e400}'
+        ),
         "no weights": lambda folder, home: (folder / "model.safetensors").unlink(),
-        "part of a distributed checkpoint": file("shard-00000-model-00001-of-00002.safetensors", b"x"),
+        "part of a distributed checkpoint": file(
+            "shard-00000-model-00001-of-00002.safetensors", b"x"
+        ),
         "weights cut in half": weights(lambda b: b[: len(b) // 2]),
         "a header of 2**60 bytes": weights(lambda b: (2**60).to_bytes(8, "little") + b[8:]),
         "a tensor of another name": renamed_tensor,
@@ -424,7 +513,16 @@ model.n_ctx = 12
 """
 
 OF_SWEEPS: dict[str, Callable[[Path], Opening]] = {
-    "sweep": lambda grid: ["sweep", str(grid), "--device", "cpu", "--jobs", "1", "--out", "grid.csv"],
+    "sweep": lambda grid: [
+        "sweep",
+        str(grid),
+        "--device",
+        "cpu",
+        "--jobs",
+        "1",
+        "--out",
+        "grid.csv",
+    ],
 }
 
 
@@ -435,12 +533,18 @@ def sound_sweep(folder: Path) -> Path:
 
 
 def changed(old: str, new: str) -> Callable[[Path, Path], None]:
-    return lambda grid, home: grid.write_text(grid.read_text().replace(old, new.replace("{home}", str(home))))
+    return lambda grid, home: grid.write_text(
+        grid.read_text().replace(old, new.replace("{home}", str(home)))
+    )
 
 
 def sweeps() -> list[Hostile]:
-    """Return sweep files that name the reader's folders or other people's code, or that are too large."""
-    cases = [Hostile(SWEEPS, f"corpus {place}", changed('"sample"', f'"{place}"')) for place in PLACES]
+    """Return sweep files that name the reader's folders or other people's code, or that are too
+    large.
+    """
+    cases = [
+        Hostile(SWEEPS, f"corpus {place}", changed('"sample"', f'"{place}"')) for place in PLACES
+    ]
     cases += [
         Hostile(SWEEPS, f"{old.strip()} becomes {new[:40]!r}", changed(old, new))
         for old, new in {
@@ -452,7 +556,9 @@ def sweeps() -> list[Hostile]:
         }.items()
     ]
     files = {name: make for name, make in PLACED.items() if name != "1e6 columns"}
-    return cases + [Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()]
+    return cases + [
+        Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()
+    ]
 
 
 MANY = f"lr = {list(range(1, 1001))}"
@@ -460,7 +566,16 @@ FIELDS = (
     "seeds", "lr", "name", "betas", "task", "task.kind", "model.n_layers", "grid", "grid.lr", "grid.name", "zip",
     "init_shift", "grid.seed", "model.residual", '"a.b"', "grid.grid.x", "fork",
 )  # fmt: skip
-NAMES = (*(word for word in WORDS if word.isprintable()), "a\\b", "~", "é" * 200, "x" * 10**5, ".lock", "..", "none")
+NAMES = (
+    *(word for word in WORDS if word.isprintable()),
+    "a\\b",
+    "~",
+    "é" * 200,
+    "x" * 10**5,
+    ".lock",
+    "..",
+    "none",
+)
 VALUES = (
     "1", "-1", "1.5", "nan", "true", "[]", "[1, 2]", '["a", 1]', "{}", "{a = 1}", "1979-05-27", "1" + "0" * 400,
     "[" * 5000 + "]" * 5000, "[1e-3, true]", "[nan, nan]", '"""a\nb"""',
@@ -474,7 +589,9 @@ LINES = (
 
 
 def lines() -> list[Hostile]:
-    """Return sweep files with another line: deep, long, twice, of a wrong type, or with a name that is a path."""
+    """Return sweep files with another line: deep, long, twice, of a wrong type, or with a name that
+    is a path.
+    """
     return [Hostile(SWEEPS, f"with {line[:60]!r}", ending_in(line)) for line in LINES]
 
 
@@ -483,7 +600,9 @@ def ending_in(line: str) -> Callable[[Path, Path], None]:
 
     def make(grid: Path, home: Path) -> None:
         kept = [
-            each for each in grid.read_text().splitlines() if each.split(" =")[0] != line.split(" =", maxsplit=1)[0]
+            each
+            for each in grid.read_text().splitlines()
+            if each.split(" =")[0] != line.split(" =", maxsplit=1)[0]
         ]
         grid.write_text("\n".join([*kept, line, ""]))
 
@@ -509,16 +628,24 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     run = sound_run(folder / "runs")
     openings += [(case, run, command) for case in runs() for command in OF_RUNS.items()]
     model = sound_model(folder / "models")
-    openings += [(case, model, command) for case in models(MODELS, model) for command in OF_MODELS.items()]
+    openings += [
+        (case, model, command) for case in models(MODELS, model) for command in OF_MODELS.items()
+    ]
     shifted = sound_shifted(folder / "models")
-    openings += [(case, shifted, command) for case in models(SHIFTED, shifted) for command in OF_SHIFTED.items()]
+    openings += [
+        (case, shifted, command)
+        for case in models(SHIFTED, shifted)
+        for command in OF_SHIFTED.items()
+    ]
     grid = sound_sweep(folder / "sweeps")
     openings += [(case, grid, command) for case in sweeps() for command in OF_SWEEPS.items()]
     openings += [(case, grid, ("created", created)) for case in lines()]
     counted, failed = Counter[str](), Counter[str]()
     for kind in dict.fromkeys(case.kind for case, _, _ in openings):
         own = [opening for opening in openings if opening[0].kind == kind]
-        for case, sound, (name, command) in own if limit is None else rng.sample(own, min(limit, len(own))):
+        for case, sound, (name, command) in (
+            own if limit is None else rng.sample(own, min(limit, len(own)))
+        ):
             wrong = tried(case, sound, folder / "tried", command)
             counted[kind] += 1
             if wrong:

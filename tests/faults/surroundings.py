@@ -1,7 +1,8 @@
-"""Hostile surroundings: full and read-only disks, clocks that go back, two processes on one run, no home, no TMPDIR.
+"""Hostile surroundings: full and read-only disks, clocks that go back, two processes on one run, no
+home, no TMPDIR.
 
-A command must end normally or with one sentence. Afterwards the same command in usual surroundings must end normally,
-with the files, byte for byte, of a command that was never disturbed.
+A command must end normally or with one sentence. Afterwards the same command in usual surroundings
+must end normally, with the files, byte for byte, of a command that was never disturbed.
 """
 
 import os
@@ -81,7 +82,8 @@ class Case(NamedTuple):
     - `command`: returns its arguments, given the folder to which it writes;
     - `around`: makes this folder hostile and, at its end, usual again;
     - `before`: Python code that its process runs first;
-    - `env`: changes of its environment, None for a variable that is not set. It then starts as a user starts it;
+    - `env`: changes of its environment, None for a variable that is not set. It then starts as a
+      user starts it;
     - `times`: the number of processes that run it at the same time.
     """
 
@@ -131,11 +133,15 @@ def ended(case: Case, folder: Path) -> CompletedProcess[str]:
         return python(SCRIPT, FORKED + case.before, *arguments, cwd=folder.parent)
     env = {name: value for name, value in {**os.environ, **case.env}.items() if value is not None}
     start = [sys.executable, "-c", SCRIPT, case.before, *arguments]
-    return subprocess.run(start, env=env, cwd=folder.parent, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        start, env=env, cwd=folder.parent, capture_output=True, text=True, check=False
+    )
 
 
 def fault(case: Case, done: CompletedProcess[str]) -> str:
-    """Return what is wrong with the end of a command: neither finished nor one sentence with a code of its own."""
+    """Return what is wrong with the end of a command: neither finished nor one sentence with a code
+    of its own.
+    """
     last = done.stderr.splitlines()[-1:] or [""]
     said = last[0].startswith("ihlab: ") and "Traceback" not in done.stderr
     refused = {1, 2, SYSTEM_ERROR, 130, 143} - case.finished
@@ -145,9 +151,11 @@ def fault(case: Case, done: CompletedProcess[str]) -> str:
 
 
 def tried(case: Case, start: Path | None, whole: Mapping[str, bytes] | None, folder: Path) -> str:
-    """Run a case, then its command in usual surroundings. Return a description of faults ("" if none).
+    """Run a case, then its command in usual surroundings. Return a description of faults ("" if
+    none).
 
-    `start`: a folder to begin with. `whole`: the files in the end; None: those of `start`, which are only read.
+    `start`: a folder to begin with. `whole`: the files in the end; None: those of `start`, which
+    are only read.
     """
     shutil.copytree(start, folder) if start else folder.mkdir(parents=True)
     for place in (folder, folder.parent):
@@ -162,8 +170,15 @@ def tried(case: Case, start: Path | None, whole: Mapping[str, bytes] | None, fol
                 last = ended(usual, folder)
             if last.returncode not in case.finished:
                 wrong.append(f"again: {last.stderr[-1500:]}")
-        left, right = kills.content(folder), kills.content(start) if whole is None and start else whole or {}
-        wrong += [f"{name} differs" for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+        left, right = (
+            kills.content(folder),
+            kills.content(start) if whole is None and start else whole or {},
+        )
+        wrong += [
+            f"{name} differs"
+            for name in sorted({*left, *right})
+            if left.get(name) != right.get(name)
+        ]
     except Slow as slow:
         wrong = [str(slow)]
     return "; ".join(filter(None, wrong))
@@ -173,13 +188,24 @@ def tried(case: Case, start: Path | None, whole: Mapping[str, bytes] | None, fol
 
 
 def read(*words: str) -> Callable[[Path], list[str]]:
-    return lambda folder: [*words, "--root", str(folder)] if words != ("runs",) else ["runs", str(folder)]
+    return lambda folder: (
+        [*words, "--root", str(folder)] if words != ("runs",) else ["runs", str(folder)]
+    )
 
 
-READERS = {words: read(*words.split()) for words in ("runs", "heads killed --rows 4", "shift killed")}
-WRITERS = {"train": kills.train, "train --members 3": kills.ensemble, "train text": on_text, "figure": kills.reproduce}
+READERS = {
+    words: read(*words.split()) for words in ("runs", "heads killed --rows 4", "shift killed")
+}
+WRITERS = {
+    "train": kills.train,
+    "train --members 3": kills.ensemble,
+    "train text": on_text,
+    "figure": kills.reproduce,
+}
 WRITERS |= {name: kills.KINDS[name] for name in kills.WITHOUT_CHECKPOINTS}
-"""Commands, by the names of the folders that they make undisturbed. "figure": `reproduce` of runs that are trained."""
+"""Commands, by the names of the folders that they make undisturbed. "figure": `reproduce` of runs
+that are trained.
+"""
 
 NO_HOME: dict[str, dict[str, str | None]] = {
     "no HOME": {"HOME": None},
@@ -194,11 +220,15 @@ NO_HOME: dict[str, dict[str, str | None]] = {
     "another time zone": {"TZ": "Pacific/Kiritimati"},
 }
 ALONE = {"IHLAB_CACHE": None, "XDG_CACHE_HOME": None, "MPLCONFIGDIR": None}
-UNKNOWN = STRANGER + "[os.environ.pop(name, None) for name in ('HOME', 'USER', 'LOGNAME', 'IHLAB_CACHE')]"
+UNKNOWN = (
+    STRANGER + "[os.environ.pop(name, None) for name in ('HOME', 'USER', 'LOGNAME', 'IHLAB_CACHE')]"
+)
 
 
 def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[Case, str, str]]:
-    """Return all cases, each with the names of the folder to begin with and of the folder in the end ("": none)."""
+    """Return all cases, each with the names of the folder to begin with and of the folder in the
+    end ("": none).
+    """
     made: list[tuple[Case, str, str]] = []
 
     def add(start: str, end: str, *arguments: object, **more: object) -> None:
@@ -206,7 +236,11 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
 
     for name, command in [pair for pair in WRITERS.items() if pair[0] in whole]:
         start, end = ("trained", "figure") if name == "figure" else ("", name)
-        own = [content for path, content in whole[end].items() if name != "figure" or path.startswith("figures")]
+        own = [
+            content
+            for path, content in whole[end].items()
+            if name != "figure" or path.startswith("figures")
+        ]
         for _ in range(6):
             full = NO_ROOM.format(room=rng.randrange(40))
             add(start, end, FULL, f"{name}, {full}", command, before=full)
@@ -220,7 +254,9 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
         for inside in ("", "figures") if name == "figure" else ("",):
             around = partial(read_only, inside=inside)
             add(start, end, READ_ONLY, f"{name}, {inside}", command, around, STRANGER)
-        for what, env in NO_HOME.items() if name in ("train text", "figure", "certify", "suite export") else ():
+        for what, env in (
+            NO_HOME.items() if name in ("train text", "figure", "certify", "suite export") else ()
+        ):
             add(start, end, PLACES, f"{name}, {what}", command, env=ALONE | env)
         add(start, end, PLACES, f"{name}, umask 077", command, before="os.umask(0o077)")
     add("stopped", "train", READ_ONLY, "train, stopped", kills.train, read_only, STRANGER)
@@ -230,12 +266,22 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
     for name, command in READERS.items():
         add("train", "", READ_ONLY, name, command, read_only, STRANGER)
         add("train", "", CLOCK, name, command, from_the_future, BACK.format(seed=rng.random()))
-        add("train", "", FULL, f"{name} > /dev/full", command, before="os.dup2(os.open('/dev/full', os.O_WRONLY), 1)")
+        add(
+            "train",
+            "",
+            FULL,
+            f"{name} > /dev/full",
+            command,
+            before="os.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
+        )
     return [each for each in made if {*each[1:]} <= {"", *whole}]
 
 
-def campaign(limit: int | None, seed: int, folder: Path, names: Collection[str] = (*WRITERS, "sweep")) -> list[Row]:
-    """Return a row for each kind of surroundings: the number of cases, and of wrong ends, which go to stderr.
+def campaign(
+    limit: int | None, seed: int, folder: Path, names: Collection[str] = (*WRITERS, "sweep")
+) -> list[Row]:
+    """Return a row for each kind of surroundings: the number of cases, and of wrong ends, which go
+    to stderr.
 
     - `limit`: number of cases to try, drawn with `seed`; None: all;
     - `folder`: the folder in which the commands run;
@@ -250,10 +296,17 @@ def campaign(limit: int | None, seed: int, folder: Path, names: Collection[str] 
         assert done.returncode in case.finished, done.stderr
     (folder / "whole" / "stopped").mkdir()
     stop = STOPPED.format(write=12, note=str(folder / "note"))
-    assert ended(Case("", "", kills.train, before=stop), folder / "whole" / "stopped").returncode == 143
+    assert (
+        ended(Case("", "", kills.train, before=stop), folder / "whole" / "stopped").returncode
+        == 143
+    )
     if "figure" in names:
-        shutil.copytree(folder / "whole" / "figure", folder / "whole" / "trained", ignore=lambda *_: ["figures"])
-    whole = {path.name: kills.content(path) for path in (folder / "whole").iterdir() if path.is_dir()}
+        shutil.copytree(
+            folder / "whole" / "figure", folder / "whole" / "trained", ignore=lambda *_: ["figures"]
+        )
+    whole = {
+        path.name: kills.content(path) for path in (folder / "whole").iterdir() if path.is_dir()
+    }
     every = cases(whole, rng)
     counted, failed = Counter[str](), Counter[str]()
     for i, (case, start, end) in enumerate(every if limit is None else rng.sample(every, limit)):

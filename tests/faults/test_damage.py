@@ -1,4 +1,6 @@
-"""Damaged run folders are refused in a sentence or make no difference; and the campaign would notice otherwise."""
+"""Damaged run folders are refused in a sentence or make no difference; and the campaign would
+notice otherwise.
+"""
 
 import random
 from collections.abc import Callable
@@ -17,7 +19,11 @@ def test_a_sample_of_all_damage_through_all_ways_in(tmp_path):
     rows = campaign(80, 0, tmp_path)
     assert sum(row.tried for row in rows) == 80
     assert [row for row in rows if row.failed] == []
-    assert {row.what for row in rows} >= {"damaged config.json", "damaged metrics.csv", "damaged weights"}
+    assert {row.what for row in rows} >= {
+        "damaged config.json",
+        "damaged metrics.csv",
+        "damaged weights",
+    }
 
 
 def wrong(folder, chosen: Callable[[Cell], bool]) -> list[str]:
@@ -25,11 +31,15 @@ def wrong(folder, chosen: Callable[[Cell], bool]) -> list[str]:
     ways_in.pristine(folder / "sound")
     cells = [cell for cell in matrix(folder / "sound") if chosen(cell)]
     assert cells
-    return [outcome.wrong for outcome in outcomes(cells[:20], random.Random(0), folder) if outcome.wrong]
+    return [
+        outcome.wrong for outcome in outcomes(cells[:20], random.Random(0), folder) if outcome.wrong
+    ]
 
 
 def flipped(file: str, way: ways_in.Way) -> Callable[[Cell], bool]:
-    return lambda cell: cell.file == file and cell.way is way and cell.what.startswith("a flipped bit")
+    return lambda cell: (
+        cell.file == file and cell.way is way and cell.what.startswith("a flipped bit")
+    )
 
 
 LAST = f"checkpoints/step-{ways_in.CONFIG.steps}.safetensors"
@@ -38,19 +48,27 @@ LAST = f"checkpoints/step-{ways_in.CONFIG.steps}.safetensors"
 def test_without_a_checkpoints_checksum_it_finds_flipped_bits(tmp_path, monkeypatch):
     assert wrong(tmp_path / "with", flipped(LAST, ways_in.model)) == []
     monkeypatch.setattr(checkpoint, "checksum", lambda tensors, about: "none")
-    assert any("another result" in what for what in wrong(tmp_path / "without", flipped(LAST, ways_in.model)))
+    assert any(
+        "another result" in what
+        for what in wrong(tmp_path / "without", flipped(LAST, ways_in.model))
+    )
 
 
 def test_without_a_check_of_names_and_shapes_it_finds_tracebacks(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_require_layout", lambda path, tensors, like: None)
-    found = wrong(tmp_path, lambda cell: cell.way is ways_in.model and cell.what.endswith((" missing", " of size 0")))
+    found = wrong(
+        tmp_path,
+        lambda cell: cell.way is ways_in.model and cell.what.endswith((" missing", " of size 0")),
+    )
     assert any("KeyError" in what for what in found)
     assert any("RuntimeError" in what for what in found)
 
 
 def test_without_the_record_of_the_metrics_it_finds_other_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(stored_metrics, "_begins", lambda content, known: True)
-    found = wrong(tmp_path, lambda cell: cell.way is ways_in.metrics and cell.what == "eval_loss is '0.25'")
+    found = wrong(
+        tmp_path, lambda cell: cell.way is ways_in.metrics and cell.what == "eval_loss is '0.25'"
+    )
     assert any("another result" in what for what in found)
 
 

@@ -1,4 +1,6 @@
-"""A sample of the fuzz campaign, and the campaign itself: with a check taken away it must report failures."""
+"""A sample of the fuzz campaign, and the campaign itself: with a check taken away it must report
+failures.
+"""
 
 import pytest
 

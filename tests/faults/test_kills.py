@@ -1,4 +1,6 @@
-"""Whatever is killed, and whenever, ends as if it had not been; and a campaign of kills notices what would not."""
+"""Whatever is killed, and whenever, ends as if it had not been; and a campaign of kills notices
+what would not.
+"""
 
 import pytest
 
@@ -19,7 +21,9 @@ def test_killed_commands_end_as_if_nobody_had_killed_them(tmp_path):
 
 
 def test_a_campaign_notices_an_optimiser_that_is_lost_when_a_run_goes_on(tmp_path):
-    """Killed in the middle of counted writes: a kill after some seconds may hit a step that loses nothing."""
+    """Killed in the middle of counted writes: a kill after some seconds may hit a step that loses
+    nothing.
+    """
     rows = campaign(4, 0, tmp_path, kinds=["train"], moments={WRITE: 1.0}, sabotage=True)
     assert sum(row.failed for row in rows) > 0
     assert "metrics.csv differs" in (tmp_path / "wrong.txt").read_text()

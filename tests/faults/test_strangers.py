@@ -1,4 +1,6 @@
-"""The campaign of strangers' folders, cut down: it finds nothing wrong, and it notices a check that is taken away."""
+"""The campaign of strangers' folders, cut down: it finds nothing wrong, and it notices a check that
+is taken away.
+"""
 
 import pytest
 
@@ -67,4 +69,6 @@ def test_a_hostile_model_is_refused_in_a_sentence_that_names_the_file(tmp_path, 
 
 @pytest.mark.rare
 def test_training_under_a_limit_of_memory_ends_in_a_sentence(tmp_path, capsys):
-    assert failures(memory.campaign(1, 0, tmp_path, 5 * 2**29, 5 * 2**29)) == {}, capsys.readouterr().err
+    assert failures(memory.campaign(1, 0, tmp_path, 5 * 2**29, 5 * 2**29)) == {}, (
+        capsys.readouterr().err
+    )

@@ -1,4 +1,6 @@
-"""A system that says no: a full disk, a place that cannot be written, hostile surroundings of all kinds."""
+"""A system that says no: a full disk, a place that cannot be written, hostile surroundings of all
+kinds.
+"""
 
 import os
 import stat
@@ -36,7 +38,9 @@ def test_commands_in_hostile_surroundings_end_in_a_sentence_and_go_on_later(tmp_
     ids=["proc", "below", "nul"],
 )
 @pytest.mark.parametrize("command", [["train", *TINY], ["runs"]], ids=lambda words: words[0])
-def test_a_place_that_cannot_be_gets_one_sentence(capsys, tmp_path, monkeypatch, command, root, words):
+def test_a_place_that_cannot_be_gets_one_sentence(
+    capsys, tmp_path, monkeypatch, command, root, words
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main([*command, root] if command == ["runs"] else [*command, "--root", root])
@@ -60,8 +64,13 @@ def test_files_follow_the_umask(small, tmp_path):
 
 
 def test_a_variable_that_torch_refuses_is_named(tmp_path):
-    command, given = [sys.executable, "-m", "ihlab", "train", *TINY], {**os.environ, "TORCH_LOGS": "x"}
-    done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
+    command, given = (
+        [sys.executable, "-m", "ihlab", "train", *TINY],
+        {**os.environ, "TORCH_LOGS": "x"},
+    )
+    done = subprocess.run(
+        command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+    )
     assert done.returncode == SYSTEM_ERROR
     assert done.stderr.startswith("ihlab: torch cannot be loaded (Invalid log settings: x, ")
     assert "Check the environment: " in done.stderr

@@ -53,7 +53,9 @@ class Refused(NamedTuple):
 
 
 def pristine(folder: Path) -> None:
-    """Make the roots "finished" and "stopped" (at `STOPPED_AT`). Each has a run `small` and another finished run."""
+    """Make the roots "finished" and "stopped" (at `STOPPED_AT`). Each has a run `small` and another
+    finished run.
+    """
     train(CONFIG, folder / "finished", "cpu")
     train(CONFIG.replace(name="other", seed=1), folder / "finished", "cpu")
     shutil.copytree(folder / "finished", folder / "stopped")
@@ -61,7 +63,9 @@ def pristine(folder: Path) -> None:
     (run.folder / "done.json").unlink()
     for path in (run.checkpoint_path, run.optimizer_path):
         path(CONFIG.steps).unlink()
-    table = Run.open(run.folder).metrics  # rows after the last checkpoint would be ignored and measured again
+    table = Run.open(
+        run.folder
+    ).metrics  # rows after the last checkpoint would be ignored and measured again
     run.write_metrics(table[table["step"] <= STOPPED_AT].to_dict("records"))
 
 
@@ -89,14 +93,22 @@ def listed(folder: Path) -> str | Refused:
     table = ihlab.runs(folder.parent)
     own = table[table["run"] == str(folder)]
     others = table[table["run"] != str(folder)].to_csv()
-    if own["status"].tolist() == ["damaged"] and "done" in others:  # the other run must still be listed
+    if (
+        own["status"].tolist() == ["damaged"] and "done" in others
+    ):  # the other run must still be listed
         return Refused(str(own["problem"].iloc[0]))
     return str(own.to_csv()) + str(others)
 
 
 def forked(folder: Path) -> str:
     run = Run.open(folder)
-    made = fork(run, run.require_checkpoint(), steps=CONFIG.steps + 1, root=folder.parent / "forks", device="cpu")
+    made = fork(
+        run,
+        run.require_checkpoint(),
+        steps=CONFIG.steps + 1,
+        root=folder.parent / "forks",
+        device="cpu",
+    )
     return metrics(made.folder) + model(made.folder)
 
 
@@ -106,8 +118,14 @@ def resumed(folder: Path) -> str:
 
 def _trained(run: Run) -> str:
     """Return everything that training stores, except times."""
-    tensors = [load_file(path(step)) for step in run.checkpoints for path in (run.checkpoint_path, run.optimizer_path)]
-    kept = [{name: x for name, x in stored.items() if name != "tally/seconds"} for stored in tensors]
+    tensors = [
+        load_file(path(step))
+        for step in run.checkpoints
+        for path in (run.checkpoint_path, run.optimizer_path)
+    ]
+    kept = [
+        {name: x for name, x in stored.items() if name != "tally/seconds"} for stored in tensors
+    ]
     return (run.folder / "metrics.csv").read_text() + str([digest(stored) for stored in kept])
 
 
@@ -115,7 +133,8 @@ def _trained(run: Run) -> str:
 
 
 def command(*args: str) -> str | Refused:
-    """Run `ihlab` in this process. One line on stderr and exit code 1, 2 or 74 is a `Refused`, anything else a result.
+    """Run `ihlab` in this process. One line on stderr and exit code 1, 2 or 74 is a `Refused`,
+    anything else a result.
 
     The recipe of a run that trains may come before that line.
     """
@@ -168,12 +187,25 @@ def ended(folder: Path) -> str | Refused:
 
 Way = Callable[[Path], str | Refused]
 
-FINISHED: tuple[Way, ...] = (opened, metrics, model, listed, forked, runs, heads, shift, view, ended)
+FINISHED: tuple[Way, ...] = (
+    opened,
+    metrics,
+    model,
+    listed,
+    forked,
+    runs,
+    heads,
+    shift,
+    view,
+    ended,
+)
 STOPPED: tuple[Way, ...] = (metrics, listed, runs, resumed, trained)
 
 
 def result(way: Way, folder: Path) -> str | Refused:
-    """Return a way's result, its sentence if it refuses, or a description of a fault: it raises, or takes too long."""
+    """Return a way's result, its sentence if it refuses, or a description of a fault: it raises, or
+    takes too long.
+    """
     try:
         with time_limit(SECONDS):
             return way(folder)

@@ -20,7 +20,11 @@ def live():
 
 
 def copy_code(names, figures: Path) -> Path:
-    """Copy the study files of some figures, and the files beside them, into another folder of figures."""
+    """Copy the study files of some figures, and the files beside them, into another folder of
+    figures.
+    """
     for family in {FILES[name].parent for name in names}:
-        shutil.copytree(family, figures / family.name, ignore=shutil.ignore_patterns(*MADE, "__pycache__"))
+        shutil.copytree(
+            family, figures / family.name, ignore=shutil.ignore_patterns(*MADE, "__pycache__")
+        )
     return figures

@@ -1,4 +1,6 @@
-"""The attentions that only the zoo compares: each where it equals a simpler one, and its formula beyond that."""
+"""The attentions that only the zoo compares: each where it equals a simpler one, and its formula
+beyond that.
+"""
 
 import pytest
 import torch
@@ -35,7 +37,10 @@ def test_a_gate_of_the_input_starts_as_the_gate_and_differs_between_tokens_later
     alike(model, made("kv_gate"))
     model.blocks[0].attn.input_gate["key"].weight.normal_()
     _, cache = model.run_with_cache(TOKENS)
-    gate, raw = cache["blocks.0.attn.hook_key_gate"], model.blocks[0].attn.k_proj(cache["normalized", 0, "ln1"])
+    gate, raw = (
+        cache["blocks.0.attn.hook_key_gate"],
+        model.blocks[0].attn.k_proj(cache["normalized", 0, "ln1"]),
+    )
     t, heads = 4, raw.unflatten(-1, (2, -1))
     wanted = gate[:, t, :, None] * heads[:, t] + (1 - gate[:, t, :, None]) * heads[:, t - 1]
     torch.testing.assert_close(cache["k", 0][:, t], wanted)
@@ -45,9 +50,16 @@ def test_a_gate_of_the_input_starts_as_the_gate_and_differs_between_tokens_later
 @torch.no_grad()
 def test_rwkvs_shift_and_primers_convolutions_without_earlier_tokens_are_vanilla_attention():
     rwkv, primer = made("rwkv_shift"), made("mdha")
-    mu = {side: rwkv.blocks[1].attn.input_shift[side].mu[4].item() for side in ("query", "key", "value")}
-    assert mu == pytest.approx({"query": 1 - 0.25**0.25, "key": 1 - 0.25**0.5, "value": 1 - 0.25**0.5 - 0.3})
-    assert primer.blocks[0].attn.convolution["query"].weight[0, :, 0].tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 6])
+    mu = {
+        side: rwkv.blocks[1].attn.input_shift[side].mu[4].item()
+        for side in ("query", "key", "value")
+    }
+    assert mu == pytest.approx(
+        {"query": 1 - 0.25**0.25, "key": 1 - 0.25**0.5, "value": 1 - 0.25**0.5 - 0.3}
+    )
+    assert primer.blocks[0].attn.convolution["query"].weight[0, :, 0].tolist() == pytest.approx(
+        [1 / 2, 1 / 6, 1 / 6]
+    )
     for block in (*rwkv.blocks, *primer.blocks):
         for shift in getattr(block.attn, "input_shift", {}).values():
             shift.mu.zero_()
@@ -73,7 +85,9 @@ def test_selective_attention_subtracts_what_earlier_queries_selected():
     torch.testing.assert_close(cache["pattern", 0], wanted)
     names = [("blocks.0.attn.hook_selection", lambda x, hook: 0 * x)]
     unselected = model.run_with_hooks(TOKENS, fwd_hooks=names)
-    torch.testing.assert_close(unselected, made("vanilla", n_layers=1, positional="none")(TOKENS), atol=1e-10, rtol=0)
+    torch.testing.assert_close(
+        unselected, made("vanilla", n_layers=1, positional="none")(TOKENS), atol=1e-10, rtol=0
+    )
     assert not attn.queries_alone
 
 
@@ -83,7 +97,9 @@ def test_differential_attention_is_the_normalised_difference_of_two_patterns():
     _, cache = model.run_with_cache(TOKENS)
     attn, seen = model.blocks[1].attn, torch.ones(9, 9).tril().bool()
     start = 0.8 - 0.6 * torch.exp(torch.tensor(-0.3)).item()
-    weight = (attn.lambda_q1 @ attn.lambda_k1).exp() - (attn.lambda_q2 @ attn.lambda_k2).exp() + start
+    weight = (
+        (attn.lambda_q1 @ attn.lambda_k1).exp() - (attn.lambda_q2 @ attn.lambda_k2).exp() + start
+    )
     patterns = []
     for half in (slice(0, 4), slice(4, 8)):
         q, k = cache["q", 1][..., half], cache["k", 1][..., half]

@@ -24,11 +24,17 @@ pytestmark = pytest.mark.slow
 
 def test_what_is_measured_is_what_the_metrics_say(tmp_path):
     """By hand: found at step 20 and lost again."""
-    [plan] = [p for p in BASIN_MAP.runs("laptop") if p.config.init_shift == (0.2, 1.4) and p.config.seed == 3]
+    [plan] = [
+        p
+        for p in BASIN_MAP.runs("laptop")
+        if p.config.init_shift == (0.2, 1.4) and p.config.seed == 3
+    ]
     run = Run.create(plan.config, tmp_path)
     at_end = {"alpha1_0.0": -0.5, "alpha2_0.0": 1.5, "beta1_0.0": 3.0, "beta2_0.0": -1.0}
     accuracies = enumerate((0.125, 0.89, 0.9, 0.5))
-    run.write_metrics([{"step": 10 * i, "accuracy": 0.0, "accuracy_first": a} | at_end for i, a in accuracies])
+    run.write_metrics(
+        [{"step": 10 * i, "accuracy": 0.0, "accuracy_first": a} | at_end for i, a in accuracies]
+    )
     [row] = BASIN_MAP.gather([(plan.cell_name, run)], "laptop").to_dict("records")
     known = {
         "alpha1": 0.2, "beta1": 1.4, "seed": 3, "key_angle": 0.244979, "value_angle": -0.2783,
@@ -57,7 +63,8 @@ def grid():
 def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
     """A laptop map with `law(start, rng)` as steps to induction.
 
-    `corner`: the share of the ends nearer induction than any other corner; `before`: the accuracy at step 0.
+    `corner`: the share of the ends nearer induction than any other corner; `before`: the accuracy
+    at step 0.
     """
     rng = np.random.default_rng(0)
     table = pd.concat([grid().assign(seed=seed) for seed in range(seeds)], ignore_index=True)
@@ -68,19 +75,29 @@ def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
 
     reached = np.where(steps <= 600, steps, np.inf)
     return table.assign(
-        kind="run", horizon=600, rows=128, steps=reached, accuracy=np.where(np.isinf(reached), 0.2, 1.0)
+        kind="run",
+        horizon=600,
+        rows=128,
+        steps=reached,
+        accuracy=np.where(np.isinf(reached), 0.2, 1.0),
     )
 
 
 def verdicts(data):
-    claims = [claim for claim in BASIN_MAP.claims(data, "laptop") if claim.seeds]  # the theorem's own needs no map
+    claims = [
+        claim for claim in BASIN_MAP.claims(data, "laptop") if claim.seeds
+    ]  # the theorem's own needs no map
     assert {claim.seeds for claim in claims} == {data["seed"].nunique()}
     return dict(zip(CLAIMS, (claim.verdict for claim in claims), strict=True))
 
 
 MAPS = {
     # the letters of the four verdicts: holds, fails, undecided
-    "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh"),
+    "the angles": (
+        lambda start, rng: 100 + 100 * start["angular_distance"],
+        {"before": 0.9},
+        "hhhh",
+    ),
     "only near the corner": (
         lambda start, rng: np.where(start["distance"] < 0.7, 100 + 100 * start["distance"], np.inf),
         {"scatter": 0.1},

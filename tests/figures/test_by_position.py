@@ -1,4 +1,6 @@
-"""Induction by position: what the cut leaves possible, both ways built by hand, verdicts on made-up tables."""
+"""Induction by position: what the cut leaves possible, both ways built by hand, verdicts on made-up
+tables.
+"""
 
 import math
 
@@ -24,13 +26,21 @@ def read(weight, rows, columns):
 
 @torch.no_grad()
 def by_hand(way):
-    """Return a model that does induction by position, or with a previous-token head, in the same space.
+    """Return a model that does induction by position, or with a previous-token head, in the same
+    space.
 
     Layer 0 writes into FOUND, and layer 1 adds the answer to the logits.
     """
     width = 2 * V + L
     cfg = ModelConfig(
-        n_layers=2, d_model=width, n_heads=1, d_vocab=V, n_ctx=L, positional="learned", norm="none", mlp="none"
+        n_layers=2,
+        d_model=width,
+        n_heads=1,
+        d_vocab=V,
+        n_ctx=L,
+        positional="learned",
+        norm="none",
+        mlp="none",
     )
     model = Transformer(cfg).double()
     for weight in model.parameters():
@@ -53,7 +63,9 @@ def by_hand(way):
         read(first.v_proj.weight, head, TOKEN)
         read(second.q_proj.weight, head, TOKEN)
         read(second.k_proj.weight, head, FOUND)
-        second.q_proj.weight[V + L, POSITION.stop - 1] = 1  # the first token found itself: it is avoided
+        second.q_proj.weight[V + L, POSITION.stop - 1] = (
+            1  # the first token found itself: it is avoided
+        )
         second.k_proj.weight[V + L, POSITION.start] = -2
     read(first.o_proj.weight, FOUND, head)
     read(second.v_proj.weight, head, TOKEN)
@@ -69,7 +81,9 @@ def by_hand(way):
 @pytest.mark.parametrize(("way", "followed"), [("position", 1.0), ("previous", 1 / 6)])
 def test_the_answer_follows_the_position_only_in_induction_by_position(way, followed):
     model, batch = by_hand(way), TASK.batch(300, np.random.default_rng(3))
-    assert (model(torch.as_tensor(batch.inputs))[:, -1].argmax(dim=1).numpy() == batch.targets[:, -1]).all()
+    assert (
+        model(torch.as_tensor(batch.inputs))[:, -1].argmax(dim=1).numpy() == batch.targets[:, -1]
+    ).all()
     assert moved(model) == pytest.approx(followed, abs=0.1)
 
 
@@ -79,7 +93,10 @@ def test_the_cut_ends_the_previous_token_way_and_no_other():
     for way, least, most in (("position", 1.0, 1.0), ("previous", 0.0, 0.3)):
         model = by_hand(way)
         install(model, [CUT])
-        right = (model(torch.as_tensor(batch.inputs))[:, -1].argmax(dim=1).numpy() == batch.targets[:, -1]).mean()
+        right = (
+            model(torch.as_tensor(batch.inputs))[:, -1].argmax(dim=1).numpy()
+            == batch.targets[:, -1]
+        ).mean()
         assert least <= right <= most
 
 
@@ -88,12 +105,22 @@ def test_the_cut_ends_the_previous_token_way_and_no_other():
     [
         ((100.0, 400.0, 500.0), (0.1, 0.9, 0.9), ["holds"] * 5),
         ((100.0, math.inf, math.inf), (0.9, 0.1, 0.1), [*["fails"] * 4, "holds"]),
-        ((100.0, 100.0, 100.0), (0.5, 0.8, 0.8), ["holds", "holds", "undecided", "undecided", "fails"]),
+        (
+            (100.0, 100.0, 100.0),
+            (0.5, 0.8, 0.8),
+            ["holds", "holds", "undecided", "undecided", "fails"],
+        ),
     ],
 )
 def test_verdicts_can_come_out_either_way(taken, followed, expected):
-    """`taken` are the steps to 90% and `followed` the fractions that follow the position, by variant."""
+    """`taken` are the steps to 90% and `followed` the fractions that follow the position, by
+    variant.
+    """
     variants = (FREE, ONLY, NO_MLP)
-    data = pd.concat(cell(each, "", steps * AROUND / 100) for each, steps in zip(variants, taken, strict=True))
-    data["moved"] = data["variant"].map(dict(zip(variants, followed, strict=True))) * (0.93 + data["seed"] % 8 / 50)
+    data = pd.concat(
+        cell(each, "", steps * AROUND / 100) for each, steps in zip(variants, taken, strict=True)
+    )
+    data["moved"] = data["variant"].map(dict(zip(variants, followed, strict=True))) * (
+        0.93 + data["seed"] % 8 / 50
+    )
     assert [claim.verdict for claim in judged(BY_POSITION.claims(data, "laptop"))] == expected

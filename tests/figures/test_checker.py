@@ -20,7 +20,12 @@ def decided(recall, check):
 
 
 def test_verdicts_can_come_out_either_way():
-    equations = {("second", V_ONLY): 0.9, ("second", KV): 0.9, ("first", K_ONLY): 0.9, ("first", KV): 0.9}
+    equations = {
+        ("second", V_ONLY): 0.9,
+        ("second", KV): 0.9,
+        ("first", K_ONLY): 0.9,
+        ("first", KV): 0.9,
+    }
     assert decided(equations, equations) == {"holds"}
     swapped = {
         ("second", VANILLA): 0.9,
@@ -37,6 +42,8 @@ def test_accuracies_are_those_of_the_last_evaluation(tmp_path):
     planned = CHECKER.runs("smoke")[1]
     run = train(planned.config, tmp_path)
     row = CHECKER.gather([(planned.cell_name, run)], "smoke").iloc[0]
-    recall, true, false = (run.metrics.iloc[-1][f"accuracy_question_{kind}"] for kind in (RECALL, TRUE, FALSE))
+    recall, true, false = (
+        run.metrics.iloc[-1][f"accuracy_question_{kind}"] for kind in (RECALL, TRUE, FALSE)
+    )
     assert (row["recall"], row["check"]) == pytest.approx((recall, (true + false) / 2), abs=1e-5)
     assert (row["asked"], row["variant"]) == ("second", KV)

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.slow
 def test_redrawing_needs_no_torch_and_gives_the_same_files(smoke_root, tmp_path):
     figures = shutil.copytree(smoke_root / "figures", tmp_path / "figures")
     before = {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()}
-    derived = [path for path in before if path.suffix in (".svg", ".md") or path.name == "claims.json"]
+    derived = [
+        path for path in before if path.suffix in (".svg", ".md") or path.name == "claims.json"
+    ]
     names = sorted({path.parents[1].name for path in before if path.name == "data.csv"})
     assert len(derived) >= 4 * len(names)
     for path in derived:
@@ -66,7 +68,10 @@ def test_a_study_plans_every_run_once(name):
 def test_committed_claims_and_summaries_follow_from_the_committed_tables(name):
     folder, study = Folder(HOMES[name]), live()[name]
     data = folder.data()
-    claims, stored = [claim.to_dict() for claim in judged(study.claims(data, folder.scale))], folder.claims()
+    claims, stored = (
+        [claim.to_dict() for claim in judged(study.claims(data, folder.scale))],
+        folder.claims(),
+    )
     assert claims == stored
     is_table = folder.summary().startswith("| ")
     assert is_table or len(re.findall(r"\d[\d.,]*", folder.summary())) <= 6
@@ -75,5 +80,7 @@ def test_committed_claims_and_summaries_follow_from_the_committed_tables(name):
 
 def test_no_study_imports_another_and_the_library_imports_none():
     for file in FIGURES.glob("*/*.py"):
-        imported = re.findall(r"^\s*(?:from|import) (figures\S*|\.\.\S*)", file.read_text(encoding="utf-8"), re.M)
+        imported = re.findall(
+            r"^\s*(?:from|import) (figures\S*|\.\.\S*)", file.read_text(encoding="utf-8"), re.M
+        )
         assert not imported, f"{file} imports {imported}"

@@ -1,4 +1,6 @@
-"""Figures 1a and 1b: the paper's runs, and two measures counted slowly. (`test_rederived.py` has the verdicts.)"""
+"""Figures 1a and 1b: the paper's runs, and two measures counted slowly. (`test_rederived.py` has
+the verdicts.)
+"""
 
 from fractions import Fraction
 
@@ -34,11 +36,12 @@ def test_paper_scale_is_the_papers():
 
 
 def guesses_by_enumeration(length: int) -> float:
-    """1 / (other tokens so far) at the first scored repeat, over all ways to draw a row, as the task states them.
+    """1 / (other tokens so far) at the first scored repeat, over all ways to draw a row, as the
+    task states them.
 
-    A walk through the rule, written for itself: members of a pool of `length` are drawn uniformly; a repeat that is
-    not immediate, and whose earlier occurrences had one follower, is scored and followed by it; rows without are drawn
-    again.
+    A walk through the rule, written for itself: members of a pool of `length` are drawn uniformly;
+    a repeat that is not immediate, and whose earlier occurrences had one follower, is scored and
+    followed by it; rows without are drawn again.
     """
     found: dict[Fraction, Fraction] = {}
 
@@ -60,15 +63,22 @@ def guesses_by_enumeration(length: int) -> float:
 
 @pytest.mark.parametrize("length", [4, 6])
 def test_guessing_accuracy_of_short_rows_by_enumeration(length):
-    """From 4096 rows, a mean of shares between 1 / length and 1 is known to .02, four standard errors."""
+    """From 4096 rows, a mean of shares between 1 / length and 1 is known to .02, four standard
+    errors.
+    """
     guess = guessing_accuracy(InductionTask(vocab_size=11 + length, length=length))
     assert guess == pytest.approx(guesses_by_enumeration(length), abs=0.02)
 
 
 def test_answers_that_are_tokens_of_the_row_counted_one_by_one(tmp_path):
     task = InductionTask(vocab_size=24, length=12)
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=12, attention="kv_shift")
-    run = train(RunConfig(task=task, model=model, steps=40, batch_size=16, lr=1e-2, warmup=0, eval_rows=60), tmp_path)
+    model = ModelConfig(
+        n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=12, attention="kv_shift"
+    )
+    run = train(
+        RunConfig(task=task, model=model, steps=40, batch_size=16, lr=1e-2, warmup=0, eval_rows=60),
+        tmp_path,
+    )
     batch = draw(task, EVAL_SEED, "eval", 0, 60)
     logits = run.model()(torch.from_numpy(batch.inputs.copy())).detach()
     inside = 0

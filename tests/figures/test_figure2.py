@@ -1,4 +1,6 @@
-"""Figure 2: its numbers against a slow count, its verdicts on planted numbers, and the paths that it draws."""
+"""Figure 2: its numbers against a slow count, its verdicts on planted numbers, and the paths that
+it draws.
+"""
 
 import numpy as np
 import pytest
@@ -13,10 +15,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("form", "size"), [("printed", {"other": 0}), ("exact", {"n_tokens": 5})])
 def test_the_fractions_that_move_away_are_counts_of_starts(form, size):
-    """A short step of descent from each start; the distance to (0, 1), and alpha1 and beta1, before and after."""
+    """A short step of descent from each start; the distance to (0, 1), and alpha1 and beta1, before
+    and after.
+    """
     axis = np.linspace(0, 1, FINE)[::20]
     alpha1, beta1 = (x.ravel() for x in np.meshgrid(axis, axis))
-    walked = landscape.descend(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size, lr=1e-4, steps=1, square=True)
+    walked = landscape.descend(
+        alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size, lr=1e-4, steps=1, square=True
+    )
     before, after = (np.hypot(walked.alpha1[i], 1 - walked.beta1[i]) for i in (0, 1))
     counted = {
         "away": np.mean(after > before + 1e-9),
@@ -47,8 +53,12 @@ def test_the_printed_form_has_a_second_valley_and_the_exact_one_has_not():
         (0.99, (1.0, 1.0, 0.5), (0.01, 0.01), 0.0, "undecided"),
     ],
 )
-def test_the_exact_form_is_judged_and_can_come_out_each_way(monkeypatch, leads, slopes, away, beta1, verdict):
-    """`away`: at the least O(T) and at the others; `beta1`: how many more starts have beta1 move away."""
+def test_the_exact_form_is_judged_and_can_come_out_each_way(
+    monkeypatch, leads, slopes, away, beta1, verdict
+):
+    """`away`: at the least O(T) and at the others; `beta1`: how many more starts have beta1 move
+    away.
+    """
 
     def planted(form, other):
         moves = away[min(OTHERS.index(other), 1)]
@@ -58,6 +68,8 @@ def test_the_exact_form_is_judged_and_can_come_out_each_way(monkeypatch, leads, 
 
     monkeypatch.setattr(figure2, "numbers", planted)
     claims = judged(FIGURE2.claims(None, "laptop"))
-    assert [claim.verdict for claim in claims] == [verdict] * 6, [claim.to_dict() for claim in claims]
+    assert [claim.verdict for claim in claims] == [verdict] * 6, [
+        claim.to_dict() for claim in claims
+    ]
     assert {claim.p for claim in claims} == {None}  # counted, not sampled
     assert "exact form (printed form 0.5, the paper's script 0.5)" in claims[0].measure

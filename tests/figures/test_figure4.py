@@ -18,7 +18,12 @@ NEVER = math.inf
 @pytest.mark.parametrize(
     ("losses", "stopped", "last", "diverged"),
     [
-        ([5.0, 1.0, 3.2, 3.4, 3.3], False, 3.3, False),  # it has been better, but knows more than frequencies
+        (
+            [5.0, 1.0, 3.2, 3.4, 3.3],
+            False,
+            3.3,
+            False,
+        ),  # it has been better, but knows more than frequencies
         ([5.0, 3.0, 4.0, 4.0, 4.0], False, 4.0, True),
         ([5.0, 4.5, 4.5, 4.5, 4.5], False, 4.5, True),  # it never learned
         ([5.0, 3.0, 3.0, 3.0, 4.8], False, 3.6, False),  # a spike at the end
@@ -30,7 +35,9 @@ def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(
 ):
     monkeypatch.setattr("figures.figure4.study._frequencies", lambda task: 4.0)
     plan = FIGURE4.runs("smoke")[-1]
-    run = SimpleNamespace(config=plan.config, diverged=stopped, metrics=pd.DataFrame({"eval_loss": losses}))
+    run = SimpleNamespace(
+        config=plan.config, diverged=stopped, metrics=pd.DataFrame({"eval_loss": losses})
+    )
     row = FIGURE4.gather([(plan.cell_name, run)], "smoke").iloc[0]
     assert row["last"] == pytest.approx(last, abs=1e-6)
     assert bool(row["diverged"]) == diverged
@@ -43,7 +50,13 @@ def planted(gain, diverging):
 
     def row(cell):
         gone = cell["lr"] >= diverging[cell["arm"]]
-        last = 4 + 0.1 * abs(math.log2(cell["lr"] / 4e-3)) + 0.01 * rng.normal() - gain[cell["arm"]] + 2 * gone
+        last = (
+            4
+            + 0.1 * abs(math.log2(cell["lr"] / 4e-3))
+            + 0.01 * rng.normal()
+            - gain[cell["arm"]]
+            + 2 * gone
+        )
         return {"least": last - gone, "last": last, "frequencies": 5.5, "diverged": gone}
 
     data = made_up.table(FIGURE4, row, noise=0.0)

@@ -1,4 +1,6 @@
-"""Figure 9: an equivalence has to be shown, not merely a difference missed; and runs that learn sooner."""
+"""Figure 9: an equivalence has to be shown, not merely a difference missed; and runs that learn
+sooner.
+"""
 
 import pandas as pd
 import pytest
@@ -14,7 +16,9 @@ class Rising:
     """A run whose accuracy rises in a line to its end, of 10 steps, and stays there."""
 
     config, done = (
-        FIGURE9.config({"curve": f"KV shifting, {SMALLEST}"}).replace(steps=100, schedule="constant"),
+        FIGURE9.config({"curve": f"KV shifting, {SMALLEST}"}).replace(
+            steps=100, schedule="constant"
+        ),
         {"n_params": 800},
     )
 
@@ -23,14 +27,18 @@ class Rising:
 
 
 def curves(kv: float, vanilla: float, spread: float = 0.0) -> pd.DataFrame:
-    """Every curve of the laptop's sizes rises in a line to `kv` or `vanilla`; seeds lie apart by `spread`."""
+    """Every curve of the laptop's sizes rises in a line to `kv` or `vanilla`; seeds lie apart by
+    `spread`.
+    """
     parts = []
     for size in LAPTOP_SIZES:
         seeds = 16 if size == SMALLEST else 8
         for who, final in (("KV shifting", kv), ("vanilla", vanilla)):
             for seed in range(seeds):
                 end = final + spread * (seed - (seeds - 1) / 2)
-                parts.append({"curve": f"{who}, {size}", "seed": seed, "lr": 0.01, **measure(Rising(end))})
+                parts.append(
+                    {"curve": f"{who}, {size}", "seed": seed, "lr": 0.01, **measure(Rising(end))}
+                )
     return pd.DataFrame(parts)
 
 
@@ -39,7 +47,11 @@ def verdicts(data: pd.DataFrame) -> list[str]:
 
 
 def test_equal_curves_are_equivalent():
-    assert verdicts(curves(0.95, 0.95, spread=0.002)) == ["holds"] * 4 + [NOT_TESTED, "fails", "fails"]
+    assert verdicts(curves(0.95, 0.95, spread=0.002)) == ["holds"] * 4 + [
+        NOT_TESTED,
+        "fails",
+        "fails",
+    ]
 
 
 def test_noise_is_no_equivalence():
@@ -52,7 +64,9 @@ def test_a_difference_either_way_is_no_equivalence(kv, vanilla):
     data = curves(kv, vanilla, spread=0.002)
     assert verdicts(data)[:4] == ["fails"] * 4
     claims = FIGURE9.claims(data, "laptop")
-    assert [claim.estimate.value for claim in claims[:2]] == pytest.approx([0.2, 0.1])  # a line's mean is half its end
+    assert [claim.estimate.value for claim in claims[:2]] == pytest.approx(
+        [0.2, 0.1]
+    )  # a line's mean is half its end
     assert claims[0].threshold == MARGIN
 
 

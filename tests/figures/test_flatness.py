@@ -17,12 +17,17 @@ from tasks import RepeatTask
 def test_sharpness_is_the_largest_eigenvalue_of_the_whole_hessian():
     task = RepeatTask(vocab_size=8, length=9)
     batch = task.batch(3, np.random.default_rng(0))
-    model = Transformer(ModelConfig(n_layers=1, d_model=4, n_heads=1, d_vocab=8, n_ctx=9, attention="kv_shift"), 0)
+    model = Transformer(
+        ModelConfig(n_layers=1, d_model=4, n_heads=1, d_vocab=8, n_ctx=9, attention="kv_shift"), 0
+    )
     names, weights = zip(*model.named_parameters(), strict=True)
 
     def loss(flat):
         parts = flat.split([weight.numel() for weight in weights])
-        of = {name: part.view_as(weight) for name, part, weight in zip(names, parts, weights, strict=True)}
+        of = {
+            name: part.view_as(weight)
+            for name, part, weight in zip(names, parts, weights, strict=True)
+        }
         logits = functional_call(model, of, (torch.from_numpy(batch.inputs),))
         return cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).flatten())
 
@@ -47,7 +52,9 @@ def verdicts(at_start, at_end):
             ratios = (1.0, 1.0, 1.0) if variant == "vanilla" else (at_start, at_end, 50.0)
             checkpoints = {f"loss_{i}": loss for i, loss in enumerate(losses)}
             checkpoints |= {f"sharpness_{i}": factor * ratio for i, ratio in enumerate(ratios)}
-            rows.append({"kind": "run", "variant": variant, "seed": seed, "lr": 8e-3, **checkpoints})
+            rows.append(
+                {"kind": "run", "variant": variant, "seed": seed, "lr": 8e-3, **checkpoints}
+            )
     return [claim.verdict for claim in judged(FLATNESS.claims(pd.DataFrame(rows), "laptop"))]
 
 

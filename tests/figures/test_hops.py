@@ -21,7 +21,14 @@ def planted(cells, error, hops=8):
         for seed in range(5):
             errors = [float(error(cell, seed, k)) for k in range(hops + 1)]
             horizon = dict(zip(("hops", "log2_hops"), hop_horizon(errors[1:]), strict=True))
-            rows.append({**cell._asdict(), "seed": seed, **{f"error_{k}": e for k, e in enumerate(errors)}, **horizon})
+            rows.append(
+                {
+                    **cell._asdict(),
+                    "seed": seed,
+                    **{f"error_{k}": e for k, e in enumerate(errors)},
+                    **horizon,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -45,7 +52,11 @@ def test_errors_are_wrong_letters_counted_one_by_one(trained):
     for k in range(task.max_hops + 1):
         rows = task.batch_of(k, 100, np.random.default_rng(EVAL_SEED))
         guesses = model(torch.from_numpy(rows.inputs.copy())).argmax(dim=-1)
-        asked = [(r, t) for r, t in np.ndindex(rows.targets.shape) if rows.targets[r, t] < task.none and t > 0]
+        asked = [
+            (r, t)
+            for r, t in np.ndindex(rows.targets.shape)
+            if rows.targets[r, t] < task.none and t > 0
+        ]
         wrong = sum(int(guesses[r, t]) != rows.targets[r, t] for r, t in asked)
         counted.append(wrong / len(asked))
     measured = hop_measures(run)
@@ -53,7 +64,9 @@ def test_errors_are_wrong_letters_counted_one_by_one(trained):
 
 
 def errors(vanilla, shifted, scale="laptop", noise=0.001):
-    """Errors that grow with k: `vanilla` and `shifted` map k to an error, seeds lie apart by `noise` and more."""
+    """Errors that grow with k: `vanilla` and `shifted` map k to an error, seeds lie apart by
+    `noise` and more.
+    """
     study = FIGURE8.at_scale(scale)
     cells = [Cell(**cell) for cell in study.cells]
 
@@ -73,24 +86,38 @@ def gentle(k):
 
 
 @pytest.mark.parametrize("scale", ["laptop", "gpu", "paper"])
-def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_sequences_have_the_hops(scale):
+def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_sequences_have_the_hops(
+    scale,
+):
     claims = FIGURE8.claims(errors(steep(8), gentle, scale), scale)
     named = [claim for claim in claims if claim.sentence.endswith("(L = 5).")]
     assert len(named) == 2
     study = FIGURE8.at_scale(scale)
-    layers, hops = max(cell["n_layers"] for cell in study.cells), study.config(study.cells[0]).task.max_hops
+    layers, hops = (
+        max(cell["n_layers"] for cell in study.cells),
+        study.config(study.cells[0]).task.max_hops,
+    )
     large = layers >= 5 and hops >= 16
     assert [claim.verdict for claim in named] == (["holds"] * 2 if large else [NOT_TESTED] * 2)
     assert large == (scale in ("gpu", "paper"))
     for claim in named:
-        assert claim.why.startswith(f"The models have {layers} layers and sequences at most {hops} hops") != large
+        assert (
+            claim.why.startswith(
+                f"The models have {layers} layers and sequences at most {hops} hops"
+            )
+            != large
+        )
 
 
-@pytest.mark.parametrize(("shift", "spread", "verdict"), [(0.01, 0.001, H), (0.2, 0.001, F), (0.055, 0.02, U)])
+@pytest.mark.parametrize(
+    ("shift", "spread", "verdict"), [(0.01, 0.001, H), (0.2, 0.001, F), (0.055, 0.02, U)]
+)
 def test_the_published_curve_agrees_with_what_is_near_it(shift, spread, verdict):
     """Five seeds of vanilla about the published errors, and half of them for KV shifting."""
     every = origin()
-    assert every.groupby("n_layers")["hops"].apply(list).to_dict() == {n: list(range(17)) for n in range(2, 7)}
+    assert every.groupby("n_layers")["hops"].apply(list).to_dict() == {
+        n: list(range(17)) for n in range(2, 7)
+    }
     published = every.set_index(["n_layers", "hops"])["error"]
 
     def error(cell, seed, k):
@@ -130,5 +157,9 @@ def crossing(hops):
 def test_whether_the_shift_saves_a_layer(hops, expected):
     data = crossing(hops)
     assert verdicts(SAVED_LAYER, data) == expected
-    first = [claim.first.verdict for claim in judged(SAVED_LAYER.claims(data, "laptop")) if claim.first]
-    assert first == [H], "as declared, no horizon that sequences of 8 hops can show is more than a layer"
+    first = [
+        claim.first.verdict for claim in judged(SAVED_LAYER.claims(data, "laptop")) if claim.first
+    ]
+    assert first == [H], (
+        "as declared, no horizon that sequences of 8 hops can show is more than a layer"
+    )

@@ -1,4 +1,6 @@
-"""Length generalisation: what is trained and tested, an accuracy counted one by one, verdicts on made-up tables."""
+"""Length generalisation: what is trained and tested, an accuracy counted one by one, verdicts on
+made-up tables.
+"""
 
 import numpy as np
 import pandas as pd
@@ -45,17 +47,29 @@ def test_accuracy_by_length_counts_answers_one_by_one(tmp_path):
 
 
 def verdicts(short, long, ahead=0.0):
-    """Verdicts if every model has an accuracy at the trained length and one at the longest, KV shifting `ahead`."""
+    """Verdicts if every model has an accuracy at the trained length and one at the longest, KV
+    shifting `ahead`.
+    """
     rng = np.random.default_rng(0)
     rows = [
-        ("run", model, positions, 0.01, seed, short, long[positions] + ahead * (model == KV1) + rng.normal(0, 0.005))
+        (
+            "run",
+            model,
+            positions,
+            0.01,
+            seed,
+            short,
+            long[positions] + ahead * (model == KV1) + rng.normal(0, 0.005),
+        )
         for model, positions, _ in QUESTIONS
         for seed in range(8)
     ]
     columns = ["kind", "variant", "setting", "lr", "seed", "accuracy_at_32", "accuracy_at_256"]
     claims = judged(LENGTHS.claims(pd.DataFrame(rows, columns=columns), "laptop"))
     first = [(claim.first or claim).verdict for claim in claims]
-    untested = {claim.verdict for claim in claims if claim.setting["positions"] == "learned positions"}
+    untested = {
+        claim.verdict for claim in claims if claim.setting["positions"] == "learned positions"
+    }
     assert untested == {"not tested at this scale"}, "what decay decides"
     return first
 
@@ -70,7 +84,10 @@ def test_verdicts_can_come_out_either_way():
 def test_equally_good_models_are_compared_on_longer_sequences():
     def judge(short, ahead):
         def of(cell):
-            return {"accuracy_at_16": short, "accuracy_at_128": 0.5 + ahead * (cell["variant"] != V2)}
+            return {
+                "accuracy_at_16": short,
+                "accuracy_at_128": 0.5 + ahead * (cell["variant"] != V2),
+            }
 
         return set(made_up.verdicts(LENGTHS_16, made_up.table(LENGTHS_16, of, noise=0.01)).values())
 
@@ -83,14 +100,24 @@ def test_equally_good_models_are_compared_on_longer_sequences():
     assert len({run.model for run in runs}) == 9
 
 
-@pytest.mark.parametrize(("undecayed", "zeroed", "expected"), [(0.1, 0.99, "explains"), (0.99, 0.1, "does not")])
-def test_weight_decay_explains_the_accuracy_on_longer_sequences_or_does_not(undecayed, zeroed, expected):
+@pytest.mark.parametrize(
+    ("undecayed", "zeroed", "expected"), [(0.1, 0.99, "explains"), (0.99, 0.1, "does not")]
+)
+def test_weight_decay_explains_the_accuracy_on_longer_sequences_or_does_not(
+    undecayed, zeroed, expected
+):
     def of(cell):
         loses = cell["variant"] == V2
         long = 0.99 if cell["table"] == "decayed" else undecayed
-        return {"accuracy_at_32": 0.99, "accuracy_at_256": long - 0.3 * loses, "zeroed_at_256": zeroed - 0.6 * loses}
+        return {
+            "accuracy_at_32": 0.99,
+            "accuracy_at_256": long - 0.3 * loses,
+            "zeroed_at_256": zeroed - 0.6 * loses,
+        }
 
-    judged = made_up.verdicts(UNTRAINED_POSITIONS, made_up.table(UNTRAINED_POSITIONS, of, noise=0.001))
+    judged = made_up.verdicts(
+        UNTRAINED_POSITIONS, made_up.table(UNTRAINED_POSITIONS, of, noise=0.001)
+    )
     explains = expected == "explains"
     assert judged["decay.kv_shifting_1_layer"] == ("holds" if explains else "fails")
     assert judged["keeps.kv_shifting_1_layer"] == ("holds" if explains else "fails")

@@ -5,7 +5,11 @@ from tests.figures.made_up import table, verdicts
 
 
 def best(of):
-    return set(verdicts(PAIRS, table(PAIRS, lambda cell: {"best": of(cell["variant"]), "steps_to_90": 100})).values())
+    return set(
+        verdicts(
+            PAIRS, table(PAIRS, lambda cell: {"best": of(cell["variant"]), "steps_to_90": 100})
+        ).values()
+    )
 
 
 def test_verdicts_can_come_out_either_way():

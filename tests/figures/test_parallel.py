@@ -9,7 +9,9 @@ from tests.figures.made_up import table, verdicts
 
 
 class Known:
-    """A run whose model knows the first `known` followers of the last token, and answers the own token otherwise."""
+    """A run whose model knows the first `known` followers of the last token, and answers the own
+    token otherwise.
+    """
 
     def __init__(self, followers, known):
         self.config, self.known = GRID({"variant": KV1, "width": 8, "followers": followers}), known
@@ -29,7 +31,9 @@ class Known:
 @pytest.mark.parametrize(("followers", "known"), [(1, 1), (4, 1), (4, 3), (4, 4)])
 def test_found_is_the_fraction_of_followers_among_the_likely_tokens(followers, known):
     """The own token takes a place, and a zero is a follower by chance in some sequences."""
-    assert followers_found(Known(followers, known))["found"] == pytest.approx(known / followers, abs=0.06)
+    assert followers_found(Known(followers, known))["found"] == pytest.approx(
+        known / followers, abs=0.06
+    )
 
 
 def judge(narrow, wide):

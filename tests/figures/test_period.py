@@ -25,14 +25,21 @@ def said_by(rule, row, t, rng):
     """A rule's answer at position t of a row."""
     if rule == "induction":
         return row[row.index(row[t]) + 1]
-    return row[t - 1] if rule == "before" else rng.choice([token for token in set(row[: t + 1]) if token != row[t]])
+    return (
+        row[t - 1]
+        if rule == "before"
+        else rng.choice([token for token in set(row[: t + 1]) if token != row[t]])
+    )
 
 
 def scores(rule, period, rows=200):
     """The fractions (right, before) that a rule has in the rows of a period."""
     rng = np.random.default_rng(0)
     batch = periodic(period).batch(rows, rng)
-    said = [[said_by(rule, row, t, rng) if t >= period else -1 for t in range(32)] for row in batch.inputs.tolist()]
+    said = [
+        [said_by(rule, row, t, rng) if t >= period else -1 for t in range(32)]
+        for row in batch.inputs.tolist()
+    ]
     found = answered(batch, np.array(said))
     assert found["current"] == 0
     return found["right"], found["before"]
@@ -54,7 +61,9 @@ def table(answers, steps, period2=1.0):
         own = float((middle[0] > 0.5) == (row["seed"] % 2 == 1))
         row |= {"fall_own": own, "fall_before": 1 - own}
         for period in TESTED:
-            near = np.clip(np.array(middle) + rng.uniform(-0.04, 0.04, 2) + (0.02 if own else -0.02), 0, 1)
+            near = np.clip(
+                np.array(middle) + rng.uniform(-0.04, 0.04, 2) + (0.02 if own else -0.02), 0, 1
+            )
             row[f"right_{period}"], row[f"before_{period}"] = near if period > 2 else (period2, 0.0)
         parts.append(row)
     return pd.DataFrame(parts)
@@ -81,4 +90,6 @@ def test_verdicts_can_come_out_either_way():
     assert wrong[:4] == ["holds", "fails", "fails", "fails"]
     assert wrong[5:] == ["fails"] * 3
     assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[1] == "holds"
-    assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[4] == "holds", "seeds that need their own value, and the others"
+    assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[4] == "holds", (
+        "seeds that need their own value, and the others"
+    )

@@ -1,4 +1,5 @@
-"""The committed verdicts, derived again from the committed tables by somebody who knows pandas and SciPy and not ihlab.
+"""The committed verdicts, derived again from the committed tables by somebody who knows pandas and
+SciPy and not ihlab.
 
 Nothing here imports `ihlab`: a reader who doubts a verdict can start from these lines.
 """
@@ -32,7 +33,9 @@ def curves(name):
     path = stored(name) / "curves.csv"
     runs = table(name)
     rows = pd.read_csv(path)
-    return rows.merge(runs[["curve", "seed", "lr", *(column for column in runs if column not in rows)]])
+    return rows.merge(
+        runs[["curve", "seed", "lr", *(column for column in runs if column not in rows)]]
+    )
 
 
 def claims(name, start=""):
@@ -56,7 +59,12 @@ def waits(data, curve, accuracy=0.9):
 
 def median_ratio(a, b, horizon):
     """Of all pairs; a wait that never ended counts as the horizon, two such say nothing."""
-    pairs = [(min(x, horizon) / min(y, horizon)) for x in a for y in b if math.isfinite(x) or math.isfinite(y)]
+    pairs = [
+        (min(x, horizon) / min(y, horizon))
+        for x in a
+        for y in b
+        if math.isfinite(x) or math.isfinite(y)
+    ]
     return np.median(pairs)
 
 
@@ -78,15 +86,22 @@ def holm(p_values):
 
 
 SCALES = {"smoke", "gpu", "paper"}  # folders that a user's `ihlab reproduce` writes
-FOLDERS = sorted(path.parent for path in FIGURES.rglob("claims.json") if path.parent.name not in SCALES)
+FOLDERS = sorted(
+    path.parent for path in FIGURES.rglob("claims.json") if path.parent.name not in SCALES
+)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_verdicts_follow_from_value_threshold_and_adjusted_p(folder):
-    """Of the claims as they are, and of the family in which those that were changed are as first declared."""
+    """Of the claims as they are, and of the family in which those that were changed are as first
+    declared.
+    """
     stored = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
     declared = [claim.get("first", claim) for claim in stored]
-    for family, shown in ((stored, stored), (declared, [claim["first"] for claim in stored if "first" in claim])):
+    for family, shown in (
+        (stored, stored),
+        (declared, [claim["first"] for claim in stored if "first" in claim]),
+    ):
         sampled = [claim for claim in family if claim["p"] is not None]
         adjusted = holm([claim["p"] for claim in sampled]) if sampled else []
         of = {id(claim): p for claim, p in zip(sampled, adjusted, strict=True)}
@@ -101,18 +116,30 @@ def follows(claim, p):
         return
     right = (claim["value"] > claim["threshold"]) == (claim["right_side"] == "above")
     decided = claim["p_holm"] is None or claim["p_holm"] <= 0.05
-    expected = ("holds" if right else "fails") if decided and claim["value"] != claim["threshold"] else "undecided"
+    expected = (
+        ("holds" if right else "fails")
+        if decided and claim["value"] != claim["threshold"]
+        else "undecided"
+    )
     assert claim["verdict"] == expected, claim
     low, high = (
-        x if x is not None else bound for x, bound in zip(claim["interval"], (-math.inf, math.inf), strict=True)
+        x if x is not None else bound
+        for x, bound in zip(claim["interval"], (-math.inf, math.inf), strict=True)
     )
     assert low <= claim["value"] <= high
 
 
-@pytest.mark.parametrize(("figure", "where"), [("figure1a", "rope"), ("figure1a_learned", "learned")])
+@pytest.mark.parametrize(
+    ("figure", "where"), [("figure1a", "rope"), ("figure1a_learned", "learned")]
+)
 def test_figure1a(figure, where):
     data = curves(figure)
-    kv, v1, v2, v4 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers"
+    kv, v1, v2, v4 = (
+        "KV shifting, 1 layer",
+        "vanilla, 1 layer",
+        "vanilla, 2 layers",
+        "vanilla, 4 layers",
+    )
     for name, curve in (("kv1_perfect", kv), ("vanilla1_hard", v1), ("vanilla2_perfect", v2)):
         [claim] = claims(figure, f"{name}.{where}")
         same(ends(data, curve).mean(), claim)
@@ -122,7 +149,10 @@ def test_figure1a(figure, where):
 
 
 def test_figure1b():
-    kv, vanilla = "KV shifting, 1 layer, hidden size {}".format, "vanilla, 2 layers, hidden size {}".format
+    kv, vanilla = (
+        "KV shifting, 1 layer, hidden size {}".format,
+        "vanilla, 2 layers, hidden size {}".format,
+    )
 
     def learned(curve):
         return (ends(data, curve) >= 0.9).mean()
@@ -134,7 +164,10 @@ def test_figure1b():
         ("figure1b", "rope.1_head", "8"),
     ):
         data = curves(figure)
-        [share], [accuracy] = claims(figure, f"narrow.share.{name}"), claims(figure, f"narrow.accuracy.{name}")
+        [share], [accuracy] = (
+            claims(figure, f"narrow.share.{name}"),
+            claims(figure, f"narrow.accuracy.{name}"),
+        )
         if share["value"] is not None:
             same(learned(kv(shape)) - learned(vanilla(shape)), share)
         same(median_difference(ends(data, kv(shape)), ends(data, vanilla(shape))), accuracy)
@@ -146,7 +179,9 @@ def test_figure1b():
     [cover] = claims("figure1b", "not_even_covered")
     same((ends(data, vanilla("8"), "in_row") < 0.5).mean(), cover)
     [faster] = claims("figure1b", "narrow_faster")
-    same(median_ratio(waits(data, kv("8")), waits(data, vanilla("8")), data["horizon"].max()), faster)
+    same(
+        median_ratio(waits(data, kv("8")), waits(data, vanilla("8")), data["horizon"].max()), faster
+    )
     n = len(ends(data, vanilla("8")))
     hits = round(cover["value"] * n)
     exact = stats.binomtest(hits, n).proportion_ci(0.95, method="exact")
@@ -154,7 +189,9 @@ def test_figure1b():
 
 
 def test_figure8():
-    data = table("figure8").melt(["attention", "n_layers", "seed"], var_name="hops", value_name="error")
+    data = table("figure8").melt(
+        ["attention", "n_layers", "seed"], var_name="hops", value_name="error"
+    )
     data = data[data["hops"].str.startswith("error_")]
     data["hops"] = data["hops"].str.removeprefix("error_").astype(int)
     for depth in (2, 3):
@@ -172,7 +209,8 @@ def test_printed_tables():
     stored = json.loads((NOTEBOOKS / "printed_tables_claims.json").read_text(encoding="utf-8"))
     of = {claim["id"]: claim for claim in stored}
     cells, data, stated = (
-        pd.read_csv(NOTEBOOKS / f"printed_{name}.csv") for name in ("table2", "tables6to13", "stated")
+        pd.read_csv(NOTEBOOKS / f"printed_{name}.csv")
+        for name in ("table2", "tables6to13", "stated")
     )
     loss = data.pivot_table(index=["lr", "context"], columns="method", values="loss")
     five = loss[["vanilla", "K shifting", "V shifting", "QKV shifting", "KV shifting"]]
@@ -192,8 +230,11 @@ def test_printed_tables():
     same((counts[own] + counts[previous]) / 128, of["diagonal_dominates"])
     early = counts[f"{own}, at 20B tokens"] + counts[f"{previous}, at 20B tokens"]
     same(early / 128, of["diagonal_already_dominates"])
-    # The conditional odds ratio is the one under which the corner's expected count is the observed one.
-    corner = stats.nchypergeom_fisher(128, counts[own] + upper, counts[own] + lower, of["become_coupled"]["value"])
+    # The conditional odds ratio is the one under which the corner's expected count is the observed
+    # one.
+    corner = stats.nchypergeom_fisher(
+        128, counts[own] + upper, counts[own] + lower, of["become_coupled"]["value"]
+    )
     assert corner.mean() == pytest.approx(counts[own], rel=1e-6)
     sizes = stated[stated["quantity"] == "batch size in tokens"].groupby("model")["number"]
     same((sizes.max() / sizes.min() >= 1.25).sum(), of["batch_sizes_agree"])
@@ -217,11 +258,16 @@ def test_text():
     def gap(one, other, column="bits_per_byte"):
         return (ends.loc[one, column] - ends.loc[other, column]).dropna().to_numpy()
 
-    pairs = [("KV shifting, 1 layer", "vanilla, 1 layer"), ("KV shifting, 2 layers", "vanilla, 2 layers")]
+    pairs = [
+        ("KV shifting, 1 layer", "vanilla, 1 layer"),
+        ("KV shifting, 2 layers", "vanilla, 2 layers"),
+    ]
     pairs += [(f"{one}, bytes", f"{other}, bytes") for one, other in pairs[1:]]
     for claim, pair in zip(claims("text", "better_on_text"), pairs, strict=True):
         same(gap(*pair).mean(), claim)
-        assert claim["p"] == pytest.approx(max(stats.ttest_1samp(gap(*pair), 0).pvalue, 1e-12), rel=0.01)
+        assert claim["p"] == pytest.approx(
+            max(stats.ttest_1samp(gap(*pair), 0).pvalue, 1e-12), rel=0.01
+        )
         assert claim["seeds"] == len(gap(*pair))
         if "first" in claim:
             same(gap(*pair)[:5].mean(), claim["first"])
@@ -233,9 +279,9 @@ def test_text():
     same((gained - share.to_numpy() * all_gained).mean(), alike)
     for name in ("eligible", "misled", "rest"):
         assert f"bits_{name}_4" in ends
-    assert ends[[f"bits_{name}_4" for name in ("eligible", "misled", "rest")]].sum(axis=1).to_numpy() == pytest.approx(
-        ends["bits_per_byte"].to_numpy(), abs=1e-5
-    )
+    assert ends[[f"bits_{name}_4" for name in ("eligible", "misled", "rest")]].sum(
+        axis=1
+    ).to_numpy() == pytest.approx(ends["bits_per_byte"].to_numpy(), abs=1e-5)
 
     diagonal = ends.loc[kv, ["own_key_own_value", "previous_key_previous_value"]].sum(axis=1) / 6
     same(diagonal.mean(), claims("text", "diagonal_dominates")[0])
@@ -245,10 +291,16 @@ def test_text():
 
 def cells_of(measure, data):
     """The two variants and the setting that a measure names."""
-    (setting,) = [s for s in data["setting"].unique() if re.search(rf", {re.escape(s)}( \((\d|means)|$)", measure)]
+    (setting,) = [
+        s
+        for s in data["setting"].unique()
+        if re.search(rf", {re.escape(s)}( \((\d|means)|$)", measure)
+    ]
     of_rate = " (learning rate 0"
     start = r"(^|, | / | minus |the )\b"
-    named = [v for v in data["variant"].unique() if re.search(start + re.escape(v + of_rate), measure)]
+    named = [
+        v for v in data["variant"].unique() if re.search(start + re.escape(v + of_rate), measure)
+    ]
     return sorted(named, key=lambda v: measure.index(v + of_rate)), setting
 
 
@@ -274,7 +326,8 @@ def test_variants_are_compared_as_claimed(name):
     assert checked
 
 
-# Frozen figures, whose code is gone. The numbers are computed from their tables by what the measures say.
+# Frozen figures, whose code is gone. The numbers are computed from their tables by what the
+# measures say.
 
 
 def runs_of(name):
@@ -312,21 +365,34 @@ def test_frozen_ratios_of_steps(name):
     data, column = runs_of(name), "given" if name == "fusion" else "curve"
     for claim in claims(name):
         sides = next(pair for start, pair in SIDES[name].items() if claim["id"].startswith(start))
-        rows = where(data, setting=among(data["setting"].unique(), claim)) if name == "fusion" else data
+        rows = (
+            where(data, setting=among(data["setting"].unique(), claim))
+            if name == "fusion"
+            else data
+        )
         one, other = (rows[rows[column].str.startswith(side)]["steps_to_90"] for side in sides)
         same(median_ratio(one, other, rows["horizon"].max()), claim)
 
 
 def test_frozen_formation_laws():
     data = runs_of("formation_laws")
-    models = ("vanilla, 2 layers", "vanilla, 2 layers, previous-token head given", "K only, 1 layer")
+    models = (
+        "vanilla, 2 layers",
+        "vanilla, 2 layers, previous-token head given",
+        "K only, 1 layer",
+    )
 
     def slope(model):
         runs = where(data, variant=model)
         runs = runs.assign(steps=runs[["steps_to_90", "horizon"]].min(axis=1))
-        steps, reached = (runs.pivot_table(column, "length", "seed") for column in ("steps", "steps_to_90"))
+        steps, reached = (
+            runs.pivot_table(column, "length", "seed") for column in ("steps", "steps_to_90")
+        )
         learned = np.isfinite(reached.iloc[:2]).all()
-        fitted = [stats.linregress(np.log(steps.index), np.log(steps[seed])).slope for seed in steps.columns[learned]]
+        fitted = [
+            stats.linregress(np.log(steps.index), np.log(steps[seed])).slope
+            for seed in steps.columns[learned]
+        ]
         return np.mean(fitted)
 
     vanilla, given, k_only = map(slope, models)
@@ -340,7 +406,11 @@ def test_frozen_formation_laws():
 
 
 def test_frozen_many_heads():
-    data, apart, together = table("many_heads"), "each head has its own start", "all heads have one start"
+    data, apart, together = (
+        table("many_heads"),
+        "each head has its own start",
+        "all heads have one start",
+    )
 
     def steps(heads, starts):
         return where(data, heads=heads, starts=starts)["steps_to_90"]
@@ -351,11 +421,18 @@ def test_frozen_many_heads():
         ("gain_needs_own_starts", (8, together), (1, together)),
     ):
         ratio = median_ratio(steps(*one), steps(*other), data["horizon"].max())
-        same(max(ratio, 1 / ratio) if name == "gain_needs_own_starts" else ratio, claims("many_heads", name)[0])
+        same(
+            max(ratio, 1 / ratio) if name == "gain_needs_own_starts" else ratio,
+            claims("many_heads", name)[0],
+        )
     for name, starts in (("own_starts", apart), ("one_start", together)):
         by_heads = [where(data, heads=heads, starts=starts) for heads in (2, 4, 8)]
-        ranks = [stats.spearmanr(rows["distance"], rows["steps_to_90"]).statistic for rows in by_heads]
-        same(np.mean(ranks), claims("many_heads", f"nearer_is_easier.{name}")[0], abs_=0.02)  # a jackknife estimate
+        ranks = [
+            stats.spearmanr(rows["distance"], rows["steps_to_90"]).statistic for rows in by_heads
+        ]
+        same(
+            np.mean(ranks), claims("many_heads", f"nearer_is_easier.{name}")[0], abs_=0.02
+        )  # a jackknife estimate
 
 
 def test_frozen_packing():
@@ -364,18 +441,28 @@ def test_frozen_packing():
         if claim["id"] == "packed_is_alone":
             same(data["alone_error"].max(), claim, abs_=1e-6)
             continue
-        side = re.compile(r"(?:size of )?(.+), (zero|leak|own), (masked|open), less (zero|leak), (masked|open), nats")
+        side = re.compile(
+            r"(?:size of )?(.+), (zero|leak|own), (masked|open), less (zero|leak), (masked|open), nats"
+        )
         column, *sides = side.match(claim["measure"]).groups()
         slug = claim["id"].split(".")[1]
-        variant = next(each for each in data["variant"].unique() if re.sub(r"\W+", "_", each.lower()) == slug)
+        variant = next(
+            each for each in data["variant"].unique() if re.sub(r"\W+", "_", each.lower()) == slug
+        )
         bos = "BOS" if claim["id"].startswith("leak_with_bos") else "no BOS"
-        rows = where(data, variant=variant, bos=bos, steps=800 if claim["id"].endswith("800_steps") else 200)
+        rows = where(
+            data, variant=variant, bos=bos, steps=800 if claim["id"].endswith("800_steps") else 200
+        )
         one, other = (
             where(rows, rule=rule, attention=attention).eval(column).to_numpy()
             for rule, attention in (sides[:2], sides[2:])
         )
         difference = np.mean(one - other)
-        same(abs(difference) if claim["measure"].startswith("size of") else difference, claim, abs_=1e-7)
+        same(
+            abs(difference) if claim["measure"].startswith("size of") else difference,
+            claim,
+            abs_=1e-7,
+        )
         assert claim["seeds"] == len(one) == len(other)
 
 
@@ -385,12 +472,18 @@ def test_frozen_depo():
         name, layers = claim["id"].split(".")[0], int(claim.get("setting", {}).get("layers", 2))
         if claim["value"] is None:
             continue
-        by_model = {model: where(data, variant=model, layers=layers) for model in data["variant"].unique()}
+        by_model = {
+            model: where(data, variant=model, layers=layers) for model in data["variant"].unique()
+        }
         means = {model: rows["mean"].to_numpy() for model, rows in by_model.items()}
         vanilla, keys, canon = (means[model] for model in ("vanilla", "K only", "Canon ABCD"))
         if name == "law":
             predicted = int(re.search(r"most seeds follow (\d) of", claim["sentence"])[1])
-            followed = (by_model[claim["setting"]["variant"]][["k1", "k2", "k3"]] >= 0.9).cumprod(axis=1).sum(axis=1)
+            followed = (
+                (by_model[claim["setting"]["variant"]][["k1", "k2", "k3"]] >= 0.9)
+                .cumprod(axis=1)
+                .sum(axis=1)
+            )
             number = float((followed == predicted).mean() > 0.5)
         else:
             number = {
@@ -409,7 +502,10 @@ def test_frozen_idle_layers():
         predicted = "one layer's attention can be removed" in claim["sentence"]
         same(float((learned & ((rows["least"] < idle) == predicted)).mean() > 0.5), claim)
     for claim in claims("idle_layers", "shuts"):
-        gates = [where(data, **claim["setting"], sites=sites)["gate_0"].mean() for sites in ("none", "KOM")]
+        gates = [
+            where(data, **claim["setting"], sites=sites)["gate_0"].mean()
+            for sites in ("none", "KOM")
+        ]
         same(gates[0] - gates[1], claim)
     toys = data[(data["task"] != "text, 3 layers") & (data["least"] < idle)]
     same(toys["match"].mean(), claims("idle_layers", "tells")[0])
@@ -425,13 +521,21 @@ def test_frozen_recurrences():
 
 
 def test_frozen_shifts():
-    """A variant learns if most seeds reach 90%, partly if it is .3 above vanilla, and each was predicted."""
+    """A variant learns if most seeds reach 90%, partly if it is .3 above vanilla, and each was
+    predicted.
+    """
     data = runs_of("shifts")
     for claim in claims("shifts"):
         in_setting = where(data, setting=claim["setting"]["task"])
-        rows, vanilla = (where(in_setting, variant=each) for each in (claim["setting"]["variant"], "vanilla"))
+        rows, vanilla = (
+            where(in_setting, variant=each) for each in (claim["setting"]["variant"], "vanilla")
+        )
         if np.isfinite(rows["steps_to_90"]).mean() > 0.5:
             found = "learned"
         else:
-            found = "partly learned" if rows["best"].mean() - vanilla["best"].mean() > 0.3 else "not learned"
+            found = (
+                "partly learned"
+                if rows["best"].mean() - vanilla["best"].mean() > 0.3
+                else "not learned"
+            )
         same(float(f": {found} within" in claim["sentence"]), claim)

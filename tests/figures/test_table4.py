@@ -25,15 +25,21 @@ TASK = TABLE4.config(TABLE4.cells[0]).task
 
 
 def table(kv, vanilla, seen=0.8, guess=0.3, problems=400, spread=0.01, strict=None):
-    """Five seeds that solve a share of problems with 4 and 5 operations, `seen` of those with fewer, in every sense.
+    """Five seeds that solve a share of problems with 4 and 5 operations, `seen` of those with
+    fewer, in every sense.
 
-    Problems differ in how hard they are, and are so for every model alike; a seed is off its share by up to 2 `spread`.
-    `strict`: another share for "every clause is right" (and needed) of each model, (4 operations, fewer).
+    Problems differ in how hard they are, and are so for every model alike; a seed is off its share
+    by up to 2 `spread`.
+    `strict`: another share for "every clause is right" (and needed) of each model, (4 operations,
+    fewer).
     """
     rng = np.random.default_rng(0)
     rows = []
     for ops in range(1, 6):
-        hardness, constant = (rng.permutation(problems) + 0.5) / problems, rng.permutation(problems) < guess * problems
+        hardness, constant = (
+            (rng.permutation(problems) + 0.5) / problems,
+            rng.permutation(problems) < guess * problems,
+        )
         for model, share in ((KV, kv), (VANILLA, vanilla)):
             for seed in range(5):
                 for measure in (*MEASURES, *PARTS):
@@ -55,7 +61,8 @@ def verdicts(data):
 
 
 @pytest.mark.parametrize(
-    ("kv", "vanilla", "of_the_paper"), [(0.9, 0.7, "holds"), (0.7, 0.9, "fails"), (0.8, 0.8, "undecided")]
+    ("kv", "vanilla", "of_the_paper"),
+    [(0.9, 0.7, "holds"), (0.7, 0.9, "fails"), (0.8, 0.8, "undecided")],
 )
 def test_verdicts(kv, vanilla, of_the_paper):
     data = table(kv, vanilla)

@@ -26,7 +26,12 @@ def heads(rows: list[tuple[int, float, float, float, float]]) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-INDUCTION, OWN, BEFORE, CROSS = (0.1, 0.9, 0.9, 0.1), (0.9, 0.1, 0.9, 0.1), (0.1, 0.9, 0.1, 0.9), (0.9, 0.1, 0.1, 0.9)
+INDUCTION, OWN, BEFORE, CROSS = (
+    (0.1, 0.9, 0.9, 0.1),
+    (0.9, 0.1, 0.9, 0.1),
+    (0.1, 0.9, 0.1, 0.9),
+    (0.9, 0.1, 0.1, 0.9),
+)
 
 
 def test_cells_stand_as_in_the_papers_table():
@@ -39,14 +44,18 @@ def test_cells_stand_as_in_the_papers_table():
 
 def test_weights_leave_their_start_or_stay():
     def of_weights(*kinds):
-        rows = [(seed, *kind) for seed in range(8) for kind in kinds for _ in range(8 + (-1) ** seed)]
+        rows = [
+            (seed, *kind) for seed in range(8) for kind in kinds for _ in range(8 + (-1) ** seed)
+        ]
         data = heads(rows).query("when == 'end'")
         negative = (data[["alpha1", "alpha2", "beta1", "beta2"]] < 0).any(axis="columns")
         away = (data["alpha1"] + data["alpha2"] - 1).abs() > 0.1
         counts = data.assign(heads=1, sum_away=away, negative=negative).groupby("seed")[
             ["heads", "sum_away", "negative"]
         ]
-        return [claim.verdict for claim in judged(TABLE5.claims(counts.sum().reset_index(), "laptop"))]
+        return [
+            claim.verdict for claim in judged(TABLE5.claims(counts.sum().reset_index(), "laptop"))
+        ]
 
     assert of_weights(INDUCTION, OWN) == ["fails", "fails"]
     assert of_weights((0.9, 0.9, 0.9, 0.1), (0.1, 0.2, 0.5, 0.5)) == ["holds", "fails"]

@@ -18,9 +18,17 @@ def made(smoke):
 def test_a_row_is_what_the_model_costs_on_held_out_text(made):
     root, folder = made
     data = folder.data()
-    planned = TEXT.follow([(p.cell_name, Run.create(p.config, root / "runs")) for p in TEXT.runs("smoke")], "smoke")
-    run = Run.create(next(p.config for p in planned if p.cell_name == KV2 and p.config.seed == 1), root / "runs")
-    model, batch, spent = run.model(), draw(run.config.task, EVAL_SEED, "eval", 2, 4 * run.config.eval_rows), 0.0
+    planned = TEXT.follow(
+        [(p.cell_name, Run.create(p.config, root / "runs")) for p in TEXT.runs("smoke")], "smoke"
+    )
+    run = Run.create(
+        next(p.config for p in planned if p.cell_name == KV2 and p.config.seed == 1), root / "runs"
+    )
+    model, batch, spent = (
+        run.model(),
+        draw(run.config.task, EVAL_SEED, "eval", 2, 4 * run.config.eval_rows),
+        0.0,
+    )
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         with torch.no_grad():
             log_p = model(torch.from_numpy(inputs)[None])[0].double().log_softmax(-1)

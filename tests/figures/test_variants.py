@@ -25,12 +25,16 @@ from tests.comparisons import AROUND, NEVER, cell
 
 
 def of(study, steps):
-    """A laptop table of a study: `steps` returns those of a variant in a setting, and its highest accuracy."""
+    """A laptop table of a study: `steps` returns those of a variant in a setting, and its highest
+    accuracy.
+    """
     cells = [(each["variant"], each["setting"]) for each in study.cells]
     return pd.concat(cell(*each, *steps(*each)) for each in cells)
 
 
-@pytest.mark.parametrize("study", [FIGURE7, FIGURE10, FIGURE11, ELSEWHERE, TABLE15, ZOO], ids=lambda study: study.name)
+@pytest.mark.parametrize(
+    "study", [FIGURE7, FIGURE10, FIGURE11, ELSEWHERE, TABLE15, ZOO], ids=lambda study: study.name
+)
 def test_the_cells_of_all_questions_are_trained(study):
     claims = judged(study.claims(of(study, lambda variant, setting: (AROUND, 1.0)), "laptop"))
     assert len(claims) == len(study.asks)
@@ -38,17 +42,22 @@ def test_the_cells_of_all_questions_are_trained(study):
 
 
 def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width():
-    """Canon C learns nowhere, Canon D where width is ample, Canon A at both: the last two say something of width.
+    """Canon C learns nowhere, Canon D where width is ample, Canon A at both: the last two say
+    something of width.
 
     The paper says that a shift elsewhere does not help, so a claim that holds speaks against it.
     """
     learns = {"Canon C": (), "Canon D": (INDUCTION1,), "Canon A": (NARROW, INDUCTION1)}
     data = of(
         ELSEWHERE,
-        lambda variant, setting: (AROUND, 0.95) if setting in learns.get(variant, SETTINGS) else (NEVER, 0.1),
+        lambda variant, setting: (
+            (AROUND, 0.95) if setting in learns.get(variant, SETTINGS) else (NEVER, 0.1)
+        ),
     )
     claims = {
-        claim.setting.get("variant"): claim for claim in judged(ELSEWHERE.claims(data, "laptop")) if claim.against
+        claim.setting.get("variant"): claim
+        for claim in judged(ELSEWHERE.claims(data, "laptop"))
+        if claim.against
     }
     assert {variant: claims[variant].verdict for variant in learns} == {
         "Canon C": NOT_TESTED,
@@ -88,7 +97,9 @@ def test_the_matrix_shows_ratios_and_marks_what_differs():
 
 def test_a_cell_in_which_some_seeds_never_learn_says_how_many_do():
     half = np.where(AROUND < 100, AROUND, np.inf)
-    drawn = relative(runs((KV, INDUCTION1, half), (K_ONLY, INDUCTION1, half), (VANILLA, INDUCTION1, AROUND)))
+    drawn = relative(
+        runs((KV, INDUCTION1, half), (K_ONLY, INDUCTION1, half), (VANILLA, INDUCTION1, AROUND))
+    )
     assert drawn[KV, INDUCTION1][1].endswith(" steps (4/8)")
     assert drawn[K_ONLY, INDUCTION1][1].startswith("~ ")
     assert drawn[K_ONLY, INDUCTION1][1].endswith(" (4/8)")

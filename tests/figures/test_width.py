@@ -8,7 +8,9 @@ from tests.figures.made_up import table, verdicts
 
 
 def judge(steps):
-    found = verdicts(WIDTH, table(WIDTH, lambda cell: {"steps_to_90": steps[cell["variant"]], "best": 0.95}))
+    found = verdicts(
+        WIDTH, table(WIDTH, lambda cell: {"steps_to_90": steps[cell["variant"]], "best": 0.95})
+    )
     assert len(found) == len(WIDTHS)
     return set(found.values())
 

@@ -1,4 +1,6 @@
-"""Worst case: runs that do not get to .999 are left out or stop a question; verdicts on made-up tables."""
+"""Worst case: runs that do not get to .999 are left out or stop a question; verdicts on made-up
+tables.
+"""
 
 from types import SimpleNamespace
 
@@ -12,7 +14,10 @@ from tests.figures.made_up import table, verdicts
 
 def made_up(accuracies, mlp):
     def of(cell):
-        return {"steps_to_999": 100, "worst_case": accuracies[cell["variant"]] + mlp * (cell["mlp"] == "MLP")}
+        return {
+            "steps_to_999": 100,
+            "worst_case": accuracies[cell["variant"]] + mlp * (cell["mlp"] == "MLP"),
+        }
 
     return table(WORST_CASE, of, noise=0.01)
 
@@ -32,7 +37,9 @@ def test_runs_that_do_not_get_there_are_left_out_and_most_of_a_cell_stop_its_que
     data.loc[late, "worst_case"] = np.nan
     assert set(verdicts(WORST_CASE, data).values()) == {"holds"}
     data.loc[data["variant"] == KV2, "worst_case"] = np.nan
-    untested = {id for id, verdict in verdicts(WORST_CASE, data).items() if verdict.startswith("not tested")}
+    untested = {
+        id for id, verdict in verdicts(WORST_CASE, data).items() if verdict.startswith("not tested")
+    }
     assert untested == {"two_shifted_layers", "second_layer"}
 
 

@@ -16,7 +16,12 @@ from transformers.utils import logging
 
 SIZES = {
     **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "initializer_range": 0.3},
+    **{
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.3,
+    },
     **{"bos_token_id": None, "eos_token_id": None, "pad_token_id": None},
 }
 FAMILIES = {

@@ -1,10 +1,11 @@
-"""Shift a tiny model of every family of transformers that has a `k_proj` and a `v_proj`, and print how it ends.
+"""Shift a tiny model of every family of transformers that has a `k_proj` and a `v_proj`, and print
+how it ends.
 
     python -m tests.hf.families [FAMILY ...]
 
 A family "works" if it passes the checks equation_5, chunks and padding of `ihlab.hf.conformance`:
-it equals equation 5 as a loop over tokens, reads chunks as it reads the whole sequence, and skips padding. Checks that
-the unshifted model fails, too, do not count.
+it equals equation 5 as a loop over tokens, reads chunks as it reads the whole sequence, and skips
+padding. Checks that the unshifted model fails, too, do not count.
 """
 
 import sys
@@ -34,7 +35,8 @@ def outcome(family: str) -> str | None:
     )
     try:
         shifted, plain = (
-            {row.check: row.detail for row in run(make, checks) if row.outcome == "FAIL"} for make, checks in kinds
+            {row.check: row.detail for row in run(make, checks) if row.outcome == "FAIL"}
+            for make, checks in kinds
         )
     except ConfigError as error:
         return str(error)

@@ -16,7 +16,10 @@ LEFT = torch.ones_like(IDS)
 LEFT[1, :3] = 0
 SHIFTS = {
     "llama": ("llama", {}),
-    "sliding": ("mistral", {"window": 3, "first": "own"}),  # its window of 6 is shorter than the prompt
+    "sliding": (
+        "mistral",
+        {"window": 3, "first": "own"},
+    ),  # its window of 6 is shorter than the prompt
     "partial": ("qwen3", {"rule": "partial_key_offset"}),
 }
 shifts = pytest.mark.parametrize("shift", SHIFTS)
@@ -48,10 +51,14 @@ def test_compiled_generation_compiles_as_often_as_without_a_shift(shift):
 
 
 def graphs(model):
-    """Return how many graphs three generations compile; each must write what greedy decoding without a cache does."""
+    """Return how many graphs three generations compile; each must write what greedy decoding
+    without a cache does.
+    """
     torch.compiler.reset()
     compiled = []
-    options = CompileConfig(fullgraph=True, backend=lambda graph, _, **__: compiled.append(graph) or graph.forward)
+    options = CompileConfig(
+        fullgraph=True, backend=lambda graph, _, **__: compiled.append(graph) or graph.forward
+    )
     options._compile_all_devices = True
     given = {"compile_config": options, "max_cache_len": 32, "cache_implementation": "static"}
     for start, mask in ((0, torch.ones_like(LEFT)), (0, LEFT), (2, torch.ones_like(LEFT))):
@@ -67,7 +74,9 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 class Forest:
-    """One tree of continuations for each row of a cache. A token is right if it is what its path gives alone."""
+    """One tree of continuations for each row of a cache. A token is right if it is what its path
+    gives alone.
+    """
 
     def __init__(self, model, prompt, cache):
         self.model, self.cache, self.ids = model, cache, prompt
@@ -76,7 +85,9 @@ class Forest:
         self.paths = [[list(range(token + 1)) for token in range(prompt.shape[1])] for _ in prompt]
 
     def grow(self, ids, parents):
-        """Read one token after each parent, and compare it. `parents`: for each row, the parents' columns."""
+        """Read one token after each parent, and compare it. `parents`: for each row, the parents'
+        columns.
+        """
         start, n = self.ids.shape[1], ids.shape[1]
         visible = torch.zeros(len(ids), n, start + n, dtype=torch.bool)
         positions = torch.zeros_like(ids)
@@ -93,8 +104,12 @@ class Forest:
         self.ids = torch.cat([self.ids, ids], 1)
         for row, paths in enumerate(self.paths):
             for token in range(n):
-                alone = self.model(self.ids[row : row + 1, paths[start + token]], use_cache=False).logits[:, -1]
-                torch.testing.assert_close(found.logits[row : row + 1, token], alone, atol=1e-5, rtol=1e-5)
+                alone = self.model(
+                    self.ids[row : row + 1, paths[start + token]], use_cache=False
+                ).logits[:, -1]
+                torch.testing.assert_close(
+                    found.logits[row : row + 1, token], alone, atol=1e-5, rtol=1e-5
+                )
 
     def crop(self, n):
         self.cache.crop(-n)
@@ -106,7 +121,9 @@ class Forest:
 @pytest.mark.parametrize("window", [2, 3, 4])
 @torch.no_grad()
 def test_each_cached_token_of_a_tree_may_be_continued(window, first):
-    """Also an earlier branch, or one in a prompt; after tokens are taken back, and after rows are reordered."""
+    """Also an earlier branch, or one in a prompt; after tokens are taken back, and after rows are
+    reordered.
+    """
     model = prepared(maker("qwen3", window=window, first=first))
     cache = DynamicCache(config=model.config)
     cache.activate_past_recording()
@@ -122,7 +139,9 @@ def test_each_cached_token_of_a_tree_may_be_continued(window, first):
 
 
 def going_back():
-    """Continue the last token but one of a static cache, which has the raw vectors of the last one only."""
+    """Continue the last token but one of a static cache, which has the raw vectors of the last one
+    only.
+    """
     model = prepared(maker())
     cache = StaticCache(model.config, max_cache_len=STATIC)
     forest = Forest(model, IDS[:, :4], cache)
@@ -135,7 +154,9 @@ def test_a_mask_that_goes_back_to_what_is_not_stored_is_refused():
     with pytest.raises(ConfigError, match=r"^attention_mask continues an earlier token"):
         going_back()
     model = prepared(maker())
-    cache = model(IDS[:, :4]).past_key_values  # read without such a mask, so only its last token may be continued
+    cache = model(
+        IDS[:, :4]
+    ).past_key_values  # read without such a mask, so only its last token may be continued
     mask = torch.tensor([True, True, False, False, True])[None, None, None]
     with pytest.raises(ConfigError, match=r"^attention_mask continues an earlier token"):
         model(IDS[:, 4:5], attention_mask=mask, past_key_values=cache)

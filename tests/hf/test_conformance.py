@@ -1,4 +1,6 @@
-"""The suite passes the reference and plain models, and catches an implementation with any one of the public faults."""
+"""The suite passes the reference and plain models, and catches an implementation with any one of
+the public faults.
+"""
 
 import json
 import sys
@@ -60,7 +62,9 @@ def test_lifecycle_with_the_default_compiler():
 
 
 def fault(owner, name):
-    """Return a decorator that makes a mutant of a function: it takes a method's place, and gets the method first."""
+    """Return a decorator that makes a mutant of a function: it takes a method's place, and gets the
+    method first.
+    """
 
     def decorate(wrong):
         def mutant(patch):
@@ -292,14 +296,38 @@ MUTANTS = {
     "packed_rows": links_of_the_first_row_of_documents,
     **dict.fromkeys(("positions", "seq_idx", "cu_seqlens"), leaks_across_documents),
     **{"chunks": zero_at_each_chunk, "padding": reads_padding, "uneven": links_of_the_first_row},
-    **{"interleaved": state_of_the_model, "prefix": copies_lose_their_state, "beams": beams_keep_their_raw_keys},
-    **{"rollback": stale_after_rollback, "assisted": stale_after_rollback, "window": lost_behind_the_window},
+    **{
+        "interleaved": state_of_the_model,
+        "prefix": copies_lose_their_state,
+        "beams": beams_keep_their_raw_keys,
+    },
+    **{
+        "rollback": stale_after_rollback,
+        "assisted": stale_after_rollback,
+        "window": lost_behind_the_window,
+    },
     **{"bf16": state_in_eight_bits, "equation_5": swapped_taps, "identity": identity_not_exact},
     **{"padded_chunk": links_of_the_first_row, "parameters": one_row_for_all_heads},
-    **{"taps_float32": taps_in_half_precision, "lifecycle": branches_on_numbers, "no_decay": decayed},
-    **{"after_padding": padding_is_stored, "mask_4d": mask_of_four_dimensions_unread, "embeds": embeddings_unshifted},
-    **{"reset": keys_only("reset"), "reorder": beams_keep_their_raw_keys, "select": keys_only("batch_select_indices")},
-    **{"repeat": keys_only("batch_repeat_interleave"), "static": wrong_slot, "compiled": unshifted_when_compiled},
+    **{
+        "taps_float32": taps_in_half_precision,
+        "lifecycle": branches_on_numbers,
+        "no_decay": decayed,
+    },
+    **{
+        "after_padding": padding_is_stored,
+        "mask_4d": mask_of_four_dimensions_unread,
+        "embeds": embeddings_unshifted,
+    },
+    **{
+        "reset": keys_only("reset"),
+        "reorder": beams_keep_their_raw_keys,
+        "select": keys_only("batch_select_indices"),
+    },
+    **{
+        "repeat": keys_only("batch_repeat_interleave"),
+        "static": wrong_slot,
+        "compiled": unshifted_when_compiled,
+    },
     "gradient": without_gradient,
 }
 """Implementations with one fault each, by the check that must catch it."""
@@ -407,11 +435,18 @@ def test_a_model_that_ends_the_process_fails_a_check(last, my_module, capsys):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "make",
-    [plain, maker(), lambda: add_shift(tiny("gemma3_text"))],  # the last one scales embeddings by a buffer
+    [
+        plain,
+        maker(),
+        lambda: add_shift(tiny("gemma3_text")),
+    ],  # the last one scales embeddings by a buffer
     ids=["plain", "shifted", "gemma3"],
 )
 def test_half_precision_is_compared_in_float32(make, dtype):
-    results = run(lambda: make().to(dtype), ["chunks", "padding", "prefix", "interleaved", "bf16", "equation_5"])
+    results = run(
+        lambda: make().to(dtype),
+        ["chunks", "padding", "prefix", "interleaved", "bf16", "equation_5"],
+    )
     assert not failed(results), table(results)
     said = f"in a float32 copy of the {str(dtype)[6:]} model"
     assert {row.detail for row in results if row.outcome == "pass"} == {said}
@@ -439,13 +474,17 @@ def test_a_report_names_the_first_failure_and_its_cause(monkeypatch):
 
 
 def test_a_crash_has_no_usual_cause():
-    assert "1 check failed: select. It crashed." in table(run(partial(tiny, "lfm2"), ["chunks", "select"]))
+    assert "1 check failed: select. It crashed." in table(
+        run(partial(tiny, "lfm2"), ["chunks", "select"])
+    )
 
 
 def test_a_gradient_that_cannot_be_measured_is_no_fault(monkeypatch):
     """Half precision inside a part makes a loss go in steps."""
     mix = shift.Taps.mix
-    monkeypatch.setattr(shift.Taps, "mix", lambda self, *given: mix(self, *given).half().to(given[1].dtype))
+    monkeypatch.setattr(
+        shift.Taps, "mix", lambda self, *given: mix(self, *given).half().to(given[1].dtype)
+    )
     (gradient,) = run(maker(), ["gradient"])
     assert (gradient.outcome, gradient.detail.split(":")[0]) == ("-", "not measurable")
 
@@ -490,15 +529,27 @@ def no_weights():
             ["--model", "nowhere:make"],
             "--model is 'nowhere:make', which cannot be imported: No module named 'nowhere'.",
         ),
-        (["--model", "my_module:fails"], "The model cannot be made: ZeroDivisionError: division by zero"),
+        (
+            ["--model", "my_module:fails"],
+            "The model cannot be made: ZeroDivisionError: division by zero",
+        ),
         (
             ["--model", "my_module:number"],
             "The function returns a int, but must return a causal model of transformers.",
         ),
-        (["--model", "my_module:tuples"], "The LlamaForCausalLM returns no logits of token ids: AttributeError: "),
+        (
+            ["--model", "my_module:tuples"],
+            "The LlamaForCausalLM returns no logits of token ids: AttributeError: ",
+        ),
         (["--model", "my_module:weak"], "Earlier tokens change the logits by "),
-        (["--model", "my_module:make", "--checks", "chunk"], "There is no check 'chunk'; did you mean 'chunks'?"),
-        (["--model", "my_module:plain", "--checks", "equation_5"], "No check was made: none applies, or the model"),
+        (
+            ["--model", "my_module:make", "--checks", "chunk"],
+            "There is no check 'chunk'; did you mean 'chunks'?",
+        ),
+        (
+            ["--model", "my_module:plain", "--checks", "equation_5"],
+            "No check was made: none applies, or the model",
+        ),
         (["--family", "lfm2", "--table"], "--table needs --families."),
         (["--families", "--json"], "--families takes no --checks, --allow or --json."),
         (["--family", "lfm22"], "There is no family 'lfm22'; did you mean 'lfm2'?"),
@@ -508,7 +559,11 @@ def test_what_cannot_be_checked_is_refused_in_a_sentence(arguments, sentence, my
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"python -m ihlab.hf.conformance: error: {sentence}")
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith(f"python -m ihlab.hf.conformance: error: {sentence}")
+    )
 
 
 @pytest.fixture
@@ -521,7 +576,10 @@ def my_module(monkeypatch):
 
 
 def test_command_line(my_module, monkeypatch, capsys):
-    monkeypatch.setattr("ihlab.hf.conformance.suite.CHECKS", {name: CHECKS[name] for name in ("chunks", "parameters")})
+    monkeypatch.setattr(
+        "ihlab.hf.conformance.suite.CHECKS",
+        {name: CHECKS[name] for name in ("chunks", "parameters")},
+    )
     assert main(["--model", "my_module:make"]) == 0
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
         ["pass", "chunks"],
@@ -531,7 +589,10 @@ def test_command_line(my_module, monkeypatch, capsys):
     for options, status, outcome in (([], 1, "FAIL"), (["--allow", "chunks"], 0, "limit")):
         assert main(["--model", "my_module:make", "--json", *options]) == status
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert [(row["check"], row["outcome"]) for row in rows] == [("chunks", outcome), ("parameters", "pass")]
+        assert [(row["check"], row["outcome"]) for row in rows] == [
+            ("chunks", outcome),
+            ("parameters", "pass"),
+        ]
     assert main(["--model", "my_module:make", "--checks", "parameters"]) == 0
     assert capsys.readouterr().out.split()[:2] == ["pass", "parameters"]
 
@@ -553,7 +614,9 @@ def test_tests_of_a_model(monkeypatch):
     "family", ["llama", "gemma3_text", "mixtral", "bloom", "lfm2", "qwen3_next", "minimax", "rwkv"]
 )
 def test_families_with_local_state(family):
-    assert has_local_state(partial(tiny, family)) == (family in ("lfm2", "qwen3_next", "minimax", "rwkv"))
+    assert has_local_state(partial(tiny, family)) == (
+        family in ("lfm2", "qwen3_next", "minimax", "rwkv")
+    )
 
 
 @pytest.mark.parametrize("family", ["gemma3n_text", "gemma4_text"])

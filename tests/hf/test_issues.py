@@ -1,4 +1,6 @@
-"""The script of each report runs as it is printed, in a process of its own, and prints what the report says."""
+"""The script of each report runs as it is printed, in a process of its own, and prints what the
+report says.
+"""
 
 import re
 import subprocess
@@ -26,12 +28,18 @@ PRINTED = {
 def test_every_report_is_listed():
     names = {path.stem for path in REPORTS.glob("[a-z]*.md")}
     assert names == set(PRINTED)
-    assert names == set(re.findall(r"\((\w+)\.md\)", (REPORTS / "README.md").read_text(encoding="utf-8")))
+    assert names == set(
+        re.findall(r"\((\w+)\.md\)", (REPORTS / "README.md").read_text(encoding="utf-8"))
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_script_of_a_report_shows_the_fault(name):
-    (script,) = re.findall(r"```python\n(.*?)```", (REPORTS / f"{name}.md").read_text(encoding="utf-8"), flags=re.S)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    (script,) = re.findall(
+        r"```python\n(.*?)```", (REPORTS / f"{name}.md").read_text(encoding="utf-8"), flags=re.S
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert re.search(PRINTED[name], done.stdout), done.stdout

@@ -1,4 +1,6 @@
-"""Stand-in kernels: each document gets what the reference gives it alone; what a kernel does not know is refused."""
+"""Stand-in kernels: each document gets what the reference gives it alone; what a kernel does not
+know is refused.
+"""
 
 import inspect
 import subprocess
@@ -45,10 +47,22 @@ def delta(gate):
 CASES = {
     "causal_conv1d_fn": (lfm2.causal_conv1d_fn, convolution(), {"seq_idx": SEQ_IDX}),
     "mamba_chunk_scan_combined": (bamba.mamba2_chunk_scan, scan(), {"seq_idx": SEQ_IDX}),
-    "chunk_gated_delta_rule": (qwen.torch_chunk_gated_delta_rule, delta([2]), {"cu_seqlens": BOUNDS}),
-    "fused_recurrent_gated_delta_rule": (qwen.torch_recurrent_gated_delta_rule, delta([2]), {"cu_seqlens": BOUNDS}),
+    "chunk_gated_delta_rule": (
+        qwen.torch_chunk_gated_delta_rule,
+        delta([2]),
+        {"cu_seqlens": BOUNDS},
+    ),
+    "fused_recurrent_gated_delta_rule": (
+        qwen.torch_recurrent_gated_delta_rule,
+        delta([2]),
+        {"cu_seqlens": BOUNDS},
+    ),
     "chunk_kda": (kimi.chunk_kimi_delta_attention, delta([2, 4]), {"cu_seqlens": BOUNDS}),
-    "fused_recurrent_kda": (kimi.recurrent_kimi_delta_attention, delta([2, 4]), {"cu_seqlens": BOUNDS}),
+    "fused_recurrent_kda": (
+        kimi.recurrent_kimi_delta_attention,
+        delta([2, 4]),
+        {"cu_seqlens": BOUNDS},
+    ),
 }
 
 
@@ -60,7 +74,9 @@ def outputs(result):
 def test_one_document_is_what_the_reference_gives(name):
     decorated, (given, options), _ = CASES[name]
     reference = inspect.unwrap(decorated)
-    found, right = (outputs(run(*given.values(), **options)) for run in (stand_in(name, reference), reference))
+    found, right = (
+        outputs(run(*given.values(), **options)) for run in (stand_in(name, reference), reference)
+    )
     for result, expected in zip(found, right, strict=True):
         assert torch.equal(result, expected)
 
@@ -72,8 +88,13 @@ def test_each_document_is_what_the_reference_gives_it_alone(name):
     per_token = KERNELS[name].tokens.split()
     pieces, finals = [], []
     for start, size in zip(BOUNDS.tolist(), SIZES, strict=False):
-        parts = {key: x.narrow(axis, start, size) if key in per_token else x for key, x in (given | options).items()}
-        result = outputs(reference(*(parts[key] for key in given), **{key: parts[key] for key in options}))
+        parts = {
+            key: x.narrow(axis, start, size) if key in per_token else x
+            for key, x in (given | options).items()
+        }
+        result = outputs(
+            reference(*(parts[key] for key in given), **{key: parts[key] for key in options})
+        )
         pieces.append(result[0])
         finals.extend(result[1:])
     found, *states = outputs(stand_in(name, reference)(*given.values(), **options, **documents))
@@ -103,18 +124,29 @@ def called(name, **changes):
 @pytest.mark.parametrize("name", KERNELS)
 def test_an_argument_that_the_kernel_does_not_know_is_refused(name):
     with pytest.raises(TypeError, match="cu_seq_lens_q"):
-        stand_in(name, lambda *given: None)(*[1] * len(KERNELS[name].names.split("=")[0].split()[:-1]), cu_seq_lens_q=1)
+        stand_in(name, lambda *given: None)(
+            *[1] * len(KERNELS[name].names.split("=")[0].split()[:-1]), cu_seq_lens_q=1
+        )
 
 
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (called("causal_conv1d_fn", seq_idx=SEQ_IDX[:, :5]), r"seq_idx is \[1, 5\], not \[1, 8\]"),
-        (called("causal_conv1d_fn", seq_idx=SEQ_IDX.long()), "seq_idx is torch.int64, but must be int32"),
-        (called("causal_conv1d_fn", x=random(1, 6, LENGTH)), "seq_idx needs channels in the last place"),
+        (
+            called("causal_conv1d_fn", seq_idx=SEQ_IDX.long()),
+            "seq_idx is torch.int64, but must be int32",
+        ),
+        (
+            called("causal_conv1d_fn", x=random(1, 6, LENGTH)),
+            "seq_idx needs channels in the last place",
+        ),
         (called("mamba_chunk_scan_combined", z=random(1)), "the reference of this family has no z"),
         (called("chunk_kda", cu_seqlens=BOUNDS[:3]), "cu_seqlens ends at 4, not 8"),
-        (called("chunk_kda", initial_state=random(1, 2, 4, 3)), "3 documents need as many initial states"),
+        (
+            called("chunk_kda", initial_state=random(1, 2, 4, 3)),
+            "3 documents need as many initial states",
+        ),
     ],
 )
 def test_what_the_kernel_refuses_is_refused(call, sentence):
@@ -131,10 +163,23 @@ def test_stand_ins_come_before_the_modelling_files():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "named"), [("bamba", {}), ("olmo_hybrid", {"seq_idx"}), ("kimi_linear", {"seq_idx", "cu_seqlens"})]
+    ("family", "named"),
+    [("bamba", {}), ("olmo_hybrid", {"seq_idx"}), ("kimi_linear", {"seq_idx", "cu_seqlens"})],
 )
 def test_the_command_checks_packed_documents_without_a_gpu(family, named):
-    command = [sys.executable, "-m", "ihlab.hf.conformance", "--family", family, "--kernels", "stand-in"]
-    done = subprocess.run([*command, "--checks", "seq_idx", "cu_seqlens"], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "ihlab.hf.conformance",
+        "--family",
+        family,
+        "--kernels",
+        "stand-in",
+    ]
+    done = subprocess.run(
+        [*command, "--checks", "seq_idx", "cu_seqlens"], capture_output=True, text=True, check=False
+    )
     outcomes = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()[:2]}
-    assert outcomes == {check: "FAIL" if check in named else "pass" for check in ("seq_idx", "cu_seqlens")}
+    assert outcomes == {
+        check: "FAIL" if check in named else "pass" for check in ("seq_idx", "cu_seqlens")
+    }

@@ -43,7 +43,9 @@ def test_frozen_taps_among_trained_parameters_are_told(trained, training, expect
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")  # peft reads it
 def test_the_guides_config_trains_the_taps(said):
     pytest.importorskip("peft")
-    (block,) = re.findall(r"```py\n(from peft .*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.S)
+    (block,) = re.findall(
+        r"```py\n(from peft .*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.S
+    )
     made, trained = block.split("...  # train it\n")
     names = {"llama": maker()()}
     exec(made, names)

@@ -1,4 +1,6 @@
-"""What users call: add_shift, KVShiftConfig, KVShiftForCausalLM, to_hf and from_hf; and each refusal is a sentence."""
+"""What users call: add_shift, KVShiftConfig, KVShiftForCausalLM, to_hf and from_hf; and each
+refusal is a sentence.
+"""
 
 import copy
 import io
@@ -53,14 +55,21 @@ def saved(model):
     return torch.load(stream, weights_only=False)
 
 
-@pytest.mark.parametrize("copied", [lambda model: pickle.loads(pickle.dumps(model)), saved, copy.deepcopy])
-@pytest.mark.parametrize(("family", "shift"), [("mistral", {}), ("llama", {"rule": "partial_key_offset"})])
+@pytest.mark.parametrize(
+    "copied", [lambda model: pickle.loads(pickle.dumps(model)), saved, copy.deepcopy]
+)
+@pytest.mark.parametrize(
+    ("family", "shift"), [("mistral", {}), ("llama", {"rule": "partial_key_offset"})]
+)
 def test_a_pickled_model_is_the_same_model(copied, family, shift):
     model = maker(family, **shift)()
     again = copied(model)
     assert type(again) is type(model)
     assert again.config is again.model.config
-    assert (type(again.config), again.config.to_dict()) == (type(model.config), model.config.to_dict())
+    assert (type(again.config), again.config.to_dict()) == (
+        type(model.config),
+        model.config.to_dict(),
+    )
     assert copied(model.config).to_dict() == model.config.to_dict()
     assert torch.equal(again(IDS).logits, model(IDS).logits)
 
@@ -70,15 +79,23 @@ def test_cache_has_two_vectors_a_layer_more(window):
     lengths = {}
     for model in (plain(), maker(window=window)()):
         cache = model(IDS, use_cache=True).past_key_values
-        held = {id(x.untyped_storage()): x for layer in cache.layers for x in tensors_in(vars(layer))}
-        lengths[isinstance(model, KVShiftForCausalLM)] = sum(x.untyped_storage().nbytes() for x in held.values())
+        held = {
+            id(x.untyped_storage()): x for layer in cache.layers for x in tensors_in(vars(layer))
+        }
+        lengths[isinstance(model, KVShiftForCausalLM)] = sum(
+            x.untyped_storage().nbytes() for x in held.values()
+        )
     one = 2 * 16 * 4  # batch, kv_head * d_head, bytes of a float32
     numbers = 2 * 8  # batch, bytes of an integer
     assert lengths[True] - lengths[False] == (window - 1) * (2 * 2 * one + numbers)
 
 
 def tensors_in(given):
-    values = [x for value in given.values() for x in (value.values() if isinstance(value, dict) else [value])]
+    values = [
+        x
+        for value in given.values()
+        for x in (value.values() if isinstance(value, dict) else [value])
+    ]
     return [x for x in values if isinstance(x, torch.Tensor)]
 
 
@@ -94,7 +111,10 @@ def test_fresh_taps_start_as_in_the_paper():
 def test_auto_classes_know_the_config(tmp_path):
     model = maker("qwen3", window=3, first="own", values=False)()
     model.save_pretrained(tmp_path)
-    for loaded in (AutoModelForCausalLM.from_pretrained(tmp_path), KVShiftForCausalLM.from_pretrained(tmp_path)):
+    for loaded in (
+        AutoModelForCausalLM.from_pretrained(tmp_path),
+        KVShiftForCausalLM.from_pretrained(tmp_path),
+    ):
         assert type(loaded) is type(model)
         assert (loaded.config.shift_window, loaded.config.shift_first) == (3, "own")
         assert torch.equal(loaded.eval()(IDS).logits, model(IDS).logits)
@@ -112,11 +132,21 @@ def test_a_decoder_is_loaded_without_its_head(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("attention", "first"), [("kv_shift", "zero"), ("k_shift", "zero"), ("v_shift", "zero"), ("kv_shift", "own")]
+    ("attention", "first"),
+    [("kv_shift", "zero"), ("k_shift", "zero"), ("v_shift", "zero"), ("kv_shift", "own")],
 )
 def test_our_models_there_and_back(attention, first, tmp_path):
-    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 4, "n_key_value_heads": 2, "d_vocab": 50, "n_ctx": 32}
-    ours = Transformer(ModelConfig(**sizes, attention=attention, shift_window=3, shift_first=first), seed=0).eval()
+    sizes = {
+        "n_layers": 2,
+        "d_model": 16,
+        "n_heads": 4,
+        "n_key_value_heads": 2,
+        "d_vocab": 50,
+        "n_ctx": 32,
+    }
+    ours = Transformer(
+        ModelConfig(**sizes, attention=attention, shift_window=3, shift_first=first), seed=0
+    ).eval()
     made = to_hf(ours)
     torch.testing.assert_close(made(IDS).logits, ours(IDS), atol=1e-5, rtol=1e-5)
     made.save_pretrained(tmp_path)
@@ -137,8 +167,17 @@ def test_a_shifted_model_in_half_precision_is_converted_as_its_weights_in_float3
 @torch.no_grad()
 def test_a_partial_key_offset_is_that_of_our_models():
     """Both leave the first token its own key."""
-    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 2, "n_key_value_heads": 1, "d_vocab": 64, "n_ctx": 64}
-    ours, plain_ours = (Transformer(ModelConfig(**sizes, attention=name)) for name in ("key_offset", "vanilla"))
+    sizes = {
+        "n_layers": 2,
+        "d_model": 16,
+        "n_heads": 2,
+        "n_key_value_heads": 1,
+        "d_vocab": 64,
+        "n_ctx": 64,
+    }
+    ours, plain_ours = (
+        Transformer(ModelConfig(**sizes, attention=name)) for name in ("key_offset", "vanilla")
+    )
     plain_ours.load_state_dict(ours.state_dict())
     shifted = add_shift(to_llama(plain_ours), rule="partial_key_offset", first="own").eval()
     torch.testing.assert_close(shifted(IDS).logits, ours(IDS), atol=1e-5, rtol=1e-5)
@@ -160,12 +199,24 @@ REFUSED = [
         "The GPT2LMHeadModel cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj.",
     ),
     (lambda: add_shift(maker()()), "The KVShiftLlamaForCausalLM is shifted already."),
-    (lambda: add_shift(plain(), window=65), "shift_window is 65, but must be 2 to max_position_embeddings=64."),
-    (lambda: add_shift(plain(), keys=False, values=False), "shift_keys and shift_values are both False, but one must"),
+    (
+        lambda: add_shift(plain(), window=65),
+        "shift_window is 65, but must be 2 to max_position_embeddings=64.",
+    ),
+    (
+        lambda: add_shift(plain(), keys=False, values=False),
+        "shift_keys and shift_values are both False, but one must",
+    ),
     (lambda: add_shift(plain(), rule="tap"), "There is no shift_rule 'tap'"),
-    (lambda: KVShiftConfig(base_model_type="nothing"), "base_model_type is 'nothing', which transformers does not"),
+    (
+        lambda: KVShiftConfig(base_model_type="nothing"),
+        "base_model_type is 'nothing', which transformers does not",
+    ),
     (lambda: to_hf(Transformer(VANILLA)), "The model has attention='vanilla'"),
-    (lambda: from_hf(maker(rule="partial_key_offset")()), "The model has shift_rule='partial_key_offset'"),
+    (
+        lambda: from_hf(maker(rule="partial_key_offset")()),
+        "The model has shift_rule='partial_key_offset'",
+    ),
     (lambda: from_hf(plain()), "The model is a LlamaForCausalLM, but must be shifted."),
 ]
 
@@ -191,7 +242,9 @@ def test_models_and_shifts_that_do_not_exist_are_refused(call, sentence):
 )
 def test_a_model_that_cannot_be_shifted_stays_as_it_is(change, sentence):
     model = OPTForCausalLM(
-        OPTConfig(vocab_size=50, hidden_size=8, ffn_dim=8, num_hidden_layers=1, num_attention_heads=2)
+        OPTConfig(
+            vocab_size=50, hidden_size=8, ffn_dim=8, num_hidden_layers=1, num_attention_heads=2
+        )
     )
     before = model.config, [type(part) for part in model.modules()]
     change(model)
@@ -211,14 +264,18 @@ def test_a_window_longer_than_the_sequence_mixes_zeros():
 def test_refuses_caches_it_cannot_use():
     model = maker()()
     cache = plain()(IDS, use_cache=True).past_key_values
-    with refused("The cache holds tokens that an unshifted model read, without their raw keys and values"):
+    with refused(
+        "The cache holds tokens that an unshifted model read, without their raw keys and values"
+    ):
         model(IDS[:, :1], past_key_values=cache)
     cache = maker(keys=False)()(IDS, use_cache=True).past_key_values
     with refused("The cache holds tokens without their raw keys"):
         model(IDS[:, :1], past_key_values=cache)
     cache = DynamicCache(config=model.config)
     model(IDS, past_key_values=cache)
-    with refused("crop(-2) takes back more tokens than the 0 whose raw keys the cache has recorded"):
+    with refused(
+        "crop(-2) takes back more tokens than the 0 whose raw keys the cache has recorded"
+    ):
         cache.crop(-2)
 
 

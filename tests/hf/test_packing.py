@@ -1,4 +1,6 @@
-"""Ten faults of packed documents, each planted in a shifted Llama and, with stand-in kernels, in LFM2, are named."""
+"""Ten faults of packed documents, each planted in a shifted Llama and, with stand-in kernels, in
+LFM2, are named.
+"""
 
 import json
 import subprocess
@@ -75,8 +77,12 @@ def changed_links(change, when=lambda self, side: True):
 FAULTS = {
     **{name: changed_links(change) for name, change in CHANGES.items()},
     "values leak": changed_links(torch.ones_like, lambda self, side: side == "value"),
-    "the second layer leaks": changed_links(torch.ones_like, lambda self, side: self._attention.layer_idx == 1),
-    "documents leak in training": changed_links(torch.ones_like, lambda self, side: self._attention.training),
+    "the second layer leaks": changed_links(
+        torch.ones_like, lambda self, side: self._attention.layer_idx == 1
+    ),
+    "documents leak in training": changed_links(
+        torch.ones_like, lambda self, side: self._attention.training
+    ),
 }
 
 
@@ -87,13 +93,19 @@ def test_a_fault_in_a_shifted_llama_is_named(fault, monkeypatch):
 
 
 def test_starts_that_are_given_and_not_read_are_named(monkeypatch):
-    """The collator's positions restart, too, so the model reads the wrong one of two right arguments."""
+    """The collator's positions restart, too, so the model reads the wrong one of two right
+    arguments.
+    """
 
     def wrong(window, n, past, mask, positions, starts):
-        return Links(past == 0) if starts is not None else find_links(window, n, past, mask, positions)
+        return (
+            Links(past == 0) if starts is not None else find_links(window, n, past, mask, positions)
+        )
 
     monkeypatch.setattr(attention, "find_links", wrong)
-    assert [result.check for result in run(maker(), CHECKS) if result.outcome == "FAIL"] == ["cu_seqlens"]
+    assert [result.check for result in run(maker(), CHECKS) if result.outcome == "FAIL"] == [
+        "cu_seqlens"
+    ]
 
 
 OF_LFM2 = """
@@ -136,7 +148,9 @@ print(json.dumps(named))
 
 
 def test_a_fault_in_lfm2_is_named_with_stand_in_kernels():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", OF_LFM2], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", OF_LFM2], capture_output=True, text=True, check=True
+    )
     named = json.loads(done.stdout.splitlines()[-1])
     assert named.pop("right") == []
     assert len(named) == 10

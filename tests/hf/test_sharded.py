@@ -1,4 +1,6 @@
-"""FSDP: a shifted model is sharded as the plain one is, although its taps stay in float32 elsewhere."""
+"""FSDP: a shifted model is sharded as the plain one is, although its taps stay in float32
+elsewhere.
+"""
 
 import copy
 
@@ -38,7 +40,9 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("policy", [MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16)])
+@pytest.mark.parametrize(
+    "policy", [MixedPrecisionPolicy(), MixedPrecisionPolicy(param_dtype=torch.bfloat16)]
+)
 def test_a_sharded_model_has_the_same_logits_and_trains_its_taps(name, policy, mesh, tmp_path):
     model = MADE[name](plain("llama"), tmp_path / "saved")
     assert {taps.dtype for taps in taps_of(model)} == {torch.float32}

@@ -79,7 +79,9 @@ def test_opens_without_ihlab_and_computes_the_same(tmp_path, monkeypatch):
         torch.save(outputs(model), tmp_path / f"{name}.pt")
     subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=tmp_path, check=True)
     for name in MAKERS:
-        again = AutoModelForCausalLM.from_pretrained(tmp_path / f"{name}-again")  # ours, with no question
+        again = AutoModelForCausalLM.from_pretrained(
+            tmp_path / f"{name}-again"
+        )  # ours, with no question
         assert type(again).__module__ == "ihlab.hf.model"
         for own, right in zip(outputs(again), torch.load(tmp_path / f"{name}.pt"), strict=True):
             assert torch.equal(own, right)

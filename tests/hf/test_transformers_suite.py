@@ -1,4 +1,6 @@
-"""A part of transformers' own tests: those of caches, of generation, and of loss by the class's name."""
+"""A part of transformers' own tests: those of caches, of generation, and of loss by the class's
+name.
+"""
 
 import pytest
 
@@ -11,7 +13,9 @@ PART = (
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FOLDER.exists(), reason="`python -m tests.hf.transformers_suite` fetches them")
+@pytest.mark.skipif(
+    not FOLDER.exists(), reason="`python -m tests.hf.transformers_suite` fetches them"
+)
 def test_shift_passes_what_llama_passes():
     outcomes = run(PART)
     assert outcomes["TestLlama"]["test_torch_save_load"] == "passed"

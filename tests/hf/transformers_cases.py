@@ -1,4 +1,6 @@
-"""transformers' tests of a causal model, for Llama and a shifted Llama; `transformers_suite` runs them."""
+"""transformers' tests of a causal model, for Llama and a shifted Llama; `transformers_suite` runs
+them.
+"""
 
 import unittest
 
@@ -12,13 +14,21 @@ from ihlab.hf.model import shifted_model
 
 ROWS, LENGTH = 13, 7
 SIZES = {
-    **{"vocab_size": 99, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
+    **{
+        "vocab_size": 99,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    },
     **{"max_position_embeddings": 512, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
 
 
 class Tester:
-    """What transformers' mixins ask of a `model_tester`, with the sizes and inputs of its `CausalLMModelTester`."""
+    """What transformers' mixins ask of a `model_tester`, with the sizes and inputs of its
+    `CausalLMModelTester`.
+    """
 
     causal_lm_class: type
     config_class: type
@@ -33,7 +43,10 @@ class Tester:
 
     def prepare_config_and_inputs_for_common(self):
         tokens = ids_tensor([ROWS, LENGTH], SIZES["vocab_size"])
-        return self.get_config(), {"input_ids": tokens, "attention_mask": torch.ones_like(tokens).tril()}
+        return self.get_config(), {
+            "input_ids": tokens,
+            "attention_mask": torch.ones_like(tokens).tril(),
+        }
 
 
 class TestLlama(ModelTesterMixin, GenerationTesterMixin, unittest.TestCase):

@@ -6,12 +6,17 @@ import torch
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.theory.constructions import kv_shift_induction_head, shifted_head, two_layer_induction_head
+from ihlab.theory.constructions import (
+    kv_shift_induction_head,
+    shifted_head,
+    two_layer_induction_head,
+)
 from tasks import InductionTask
 
 VOCAB, N_CTX = 40, 24
 
-# Grouped-query attention, a window of 3, and heads that together are wider than the residual stream.
+# Grouped-query attention, a window of 3, and heads that together are wider than the residual
+# stream.
 SIZES = {
     "n_layers": 2,
     "d_model": 20,
@@ -28,7 +33,9 @@ SIZES = {
 
 @pytest.fixture(scope="session")
 def make_model():
-    """Random Transformers of SIZES with some fields changed. Norm weights and shifts are not at initial values."""
+    """Random Transformers of SIZES with some fields changed. Norm weights and shifts are not at
+    initial values.
+    """
 
     def make(seed=0, **changes):
         model = Transformer(ModelConfig(**{**SIZES, **changes}), seed=seed).double()
@@ -71,10 +78,16 @@ def theorem_3_3():
 @pytest.fixture(scope="session")
 def theorem_3_2():
     """Two vanilla layers: head 0.0 is a previous-token head, head 1.0 an induction head."""
-    return two_layer_induction_head(torch.eye(VOCAB).double(), N_CTX, sigma=0.05, slope=0.01, first_slope=20.0)
+    return two_layer_induction_head(
+        torch.eye(VOCAB).double(), N_CTX, sigma=0.05, slope=0.01, first_slope=20.0
+    )
 
 
 @pytest.fixture(scope="session")
 def self_reader():
-    """A head that attends to itself and reads the previous token's value: alpha = (1, 0), beta = (0, 1)."""
-    return shifted_head(torch.eye(VOCAB).double(), N_CTX, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=0.05, slope=30.0)
+    """A head that attends to itself and reads the previous token's value: alpha = (1, 0), beta =
+    (0, 1).
+    """
+    return shifted_head(
+        torch.eye(VOCAB).double(), N_CTX, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=0.05, slope=30.0
+    )

@@ -6,7 +6,13 @@ import torch
 from torch.nn import functional as F
 
 from ihlab.interp import locate_induction_heads
-from ihlab.interp.ablation import ablate_heads, ablate_together, ablation_sweep, replacement, row_scores
+from ihlab.interp.ablation import (
+    ablate_heads,
+    ablate_together,
+    ablation_sweep,
+    replacement,
+    row_scores,
+)
 from ihlab.measure.batches import require_whole
 from tasks import IGNORE, Batch, ConfigError, IGSMTask
 
@@ -67,7 +73,9 @@ def test_the_ablated_head_has_the_values_put_in_by_hand(model, batch, z, how):
     """The mean is one vector over sequences and positions."""
     expected = by_hand(model, batch, 0, 3, PUT_IN[how](z)[:, :, 3])
     assert ablate_heads(model, batch, [(0, 3)], how, seed=4) == pytest.approx(expected)
-    assert ablate_heads(model, batch, [], how) == pytest.approx(by_hand(model, batch, 0, 3, z[:, :, 3]))
+    assert ablate_heads(model, batch, [], how) == pytest.approx(
+        by_hand(model, batch, 0, 3, z[:, :, 3])
+    )
 
 
 def test_heads_of_two_layers_are_replaced_by_what_they_are_in_the_undisturbed_model(model, batch):
@@ -82,7 +90,9 @@ def test_heads_of_two_layers_are_replaced_by_what_they_are_in_the_undisturbed_mo
             z[:, :, layer] = means[layer]
             return z
 
-        logits = model.run_with_hooks(inputs, fwd_hooks=[(lambda name: name.endswith("hook_z"), put)])
+        logits = model.run_with_hooks(
+            inputs, fwd_hooks=[(lambda name: name.endswith("hook_z"), put)]
+        )
     targets = torch.from_numpy(batch.targets.copy())
     expected = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE).item()
     assert ablate_heads(model, batch, [(0, 0), (1, 1)], "mean")["loss"] == pytest.approx(expected)
@@ -100,7 +110,9 @@ def test_hooks_are_gone_afterwards(model, batch, tokens):
 def test_the_sweep_is_each_head_alone(model, batch):
     whole = ablate_heads(model, batch, [])
     sweep = ablation_sweep(model, batch, "resample", seed=1)
-    assert sweep[["layer", "head"]].to_numpy().tolist() == [[layer, head] for layer in range(2) for head in range(4)]
+    assert sweep[["layer", "head"]].to_numpy().tolist() == [
+        [layer, head] for layer in range(2) for head in range(4)
+    ]
     for line in sweep.itertuples():
         alone = ablate_heads(model, batch, [(line.layer, line.head)], "resample", seed=1)
         assert line.loss_rise == pytest.approx(alone["loss"] - whole["loss"])
@@ -118,7 +130,9 @@ def test_row_scores_count_targets_and_answers_apart(model):
 
 
 def test_bad_input_is_refused(model, batch):
-    with pytest.raises(ConfigError, match=r"no head 2\.0: the model has layers 0 to 1 with heads 0 to 3"):
+    with pytest.raises(
+        ConfigError, match=r"no head 2\.0: the model has layers 0 to 1 with heads 0 to 3"
+    ):
         ablate_heads(model, batch, [(2, 0)])
     with pytest.raises(ConfigError, match="no ablation 'men'; did you mean 'mean'"):
         ablate_heads(model, batch, [(0, 0)], "men")
@@ -132,11 +146,16 @@ def test_bad_input_is_refused(model, batch):
     with pytest.raises(ConfigError, match=r"batch is a ndarray, but must be a tasks\.Batch"):
         require_whole(batch.inputs)
     short = Batch(batch.inputs, batch.targets)
-    object.__setattr__(short, "targets", batch.targets[:, :3])  # the tests' own check of shapes refuses it in Batch
+    object.__setattr__(
+        short, "targets", batch.targets[:, :3]
+    )  # the tests' own check of shapes refuses it in Batch
     with pytest.raises(ConfigError, match="The batch's targets have the shape"):
         ablate_heads(model, short, [(0, 0)])
     for wrong in (-7, model.cfg.d_vocab):
-        with pytest.raises(ConfigError, match=f"The targets have ids from {wrong} to {wrong}, but the vocabulary is 0"):
+        with pytest.raises(
+            ConfigError,
+            match=f"The targets have ids from {wrong} to {wrong}, but the vocabulary is 0",
+        ):
             ablate_heads(model, Batch(batch.inputs, np.full_like(batch.targets, wrong)), [(0, 0)])
 
 
@@ -151,7 +170,9 @@ def test_the_sets_are_as_large_and_their_losses_those_of_ablating_them(make_mode
     assert table["n"].tolist() == [3] * 5
     right = ablate_heads(model, batch, these)
     assert table["loss"][0] == pytest.approx(right["loss"])
-    assert table["loss_rise"][0] == pytest.approx(right["loss"] - ablate_heads(model, batch, [])["loss"])
+    assert table["loss_rise"][0] == pytest.approx(
+        right["loss"] - ablate_heads(model, batch, [])["loss"]
+    )
 
 
 def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, batch):
@@ -169,7 +190,9 @@ def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, ba
 def test_heads_may_be_an_array_or_lists_and_anything_else_is_refused(make_model, batch):
     model = make_model()
     given = [[0, 1], [1, 2], [0, 1]]
-    tables = [ablate_together(model, batch, heads, controls=0) for heads in (given, np.array(given))]
+    tables = [
+        ablate_together(model, batch, heads, controls=0) for heads in (given, np.array(given))
+    ]
     assert [table["n"].tolist() for table in tables] == [[2], [2]]
     with pytest.raises(ConfigError, match=r"heads holds 'L0H1', but must be pairs"):
         ablate_together(model, batch, ["L0H1"])
@@ -190,7 +213,10 @@ def padded(batch, side):
     mask = np.zeros_like(inputs)
     for row, less in enumerate(cut):
         at = slice(less, size) if side == "left" else slice(0, size - less)
-        inputs[row, at], targets[row, at] = batch.inputs[row, : size - less], batch.targets[row, : size - less]
+        inputs[row, at], targets[row, at] = (
+            batch.inputs[row, : size - less],
+            batch.targets[row, : size - less],
+        )
         mask[row, at] = 1
     return Batch(inputs, targets), mask
 

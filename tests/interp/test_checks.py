@@ -20,7 +20,9 @@ from tasks import ConfigError
 def llama():
     torch.manual_seed(0)
     sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-    return LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, max_position_embeddings=24)).eval()
+    return LlamaForCausalLM(
+        LlamaConfig(**sizes, num_attention_heads=4, max_position_embeddings=24)
+    ).eval()
 
 
 def test_each_names_itself_and_the_conversion(llama, batch):
@@ -37,7 +39,8 @@ def test_each_names_itself_and_the_conversion(llama, batch):
     converted = from_llama(llama)
     for name, call in calls.items():
         with pytest.raises(
-            ConfigError, match=rf"^{name} needs an ihlab\.Transformer, but .* LlamaForCausalLM: .*from_llama"
+            ConfigError,
+            match=rf"^{name} needs an ihlab\.Transformer, but .* LlamaForCausalLM: .*from_llama",
         ):
             call(llama)
         if name not in ("shift_report", "route_effects"):  # a Llama has no shift
@@ -46,6 +49,10 @@ def test_each_names_itself_and_the_conversion(llama, batch):
 
 @pytest.mark.parametrize("no_pair", [0, "1.0", (1, 0, 0), (0.5, 1)])
 def test_heads_that_are_no_pairs_are_said(no_pair):
-    """As in (1, 0) for [(1, 0)]; from an iterator, since the tests' own type checks refuse a list of them."""
-    with pytest.raises(ConfigError, match=r"but must be pairs \(layer, head\), as in \[\(1, 0\), \(1, 3\)\]"):
+    """As in (1, 0) for [(1, 0)]; from an iterator, since the tests' own type checks refuse a list
+    of them.
+    """
+    with pytest.raises(
+        ConfigError, match=r"but must be pairs \(layer, head\), as in \[\(1, 0\), \(1, 3\)\]"
+    ):
         require_heads(SimpleNamespace(n_layers=2, n_heads=4), iter([no_pair]))

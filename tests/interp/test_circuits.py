@@ -1,4 +1,6 @@
-"""Circuits, composition and the induction pair, against what models compute and on the theorems' models."""
+"""Circuits, composition and the induction pair, against what models compute and on the theorems'
+models.
+"""
 
 import math
 
@@ -20,7 +22,9 @@ from tasks import ConfigError
 
 
 def test_w_qk_gives_the_scores_of_each_route(make_model, tokens):
-    """Without positions, from the normalised residual stream (before the norm's weight) to the scores."""
+    """Without positions, from the normalised residual stream (before the norm's weight) to the
+    scores.
+    """
     model = make_model(positional="none")
     _, cache = model.run_with_cache(tokens)
     for layer in range(2):
@@ -35,7 +39,9 @@ def test_w_qk_gives_the_scores_of_each_route(make_model, tokens):
 
 
 def test_a_layer_norms_centring_is_folded_in(make_model, tokens):
-    """The circuits read the residual stream uncentred, as the head reads it centred; the scale is divided out."""
+    """The circuits read the residual stream uncentred, as the head reads it centred; the scale is
+    divided out.
+    """
     model = make_model(norm="layer", positional="none", attention="vanilla")
     _, cache = model.run_with_cache(tokens)
     stream = cache["resid_pre", 1] + 3.0  # a mean that only centring takes away
@@ -43,7 +49,9 @@ def test_a_layer_norms_centring_is_folded_in(make_model, tokens):
     attn, norm = model.blocks[1].attn, model.blocks[1].ln1
     read = (stream - stream.mean(dim=-1, keepdim=True)) / cache["blocks.1.ln1.hook_scale"] * norm.w
     q, k = read @ attn.W_Q[3], read @ attn.W_K[1]
-    torch.testing.assert_close(scaled @ qk_circuit(model, 1, 3).AB @ scaled.mT, q @ k.mT / attn.d_head**0.5)
+    torch.testing.assert_close(
+        scaled @ qk_circuit(model, 1, 3).AB @ scaled.mT, q @ k.mT / attn.d_head**0.5
+    )
     written = read @ attn.W_V[1] @ attn.W_O[3]
     torch.testing.assert_close(scaled @ ov_circuit(model, 1, 3).AB, written)
 
@@ -58,7 +66,11 @@ def test_w_ov_gives_what_each_head_writes(make_model, tokens):
             for route in range(3):
                 before = torch.zeros_like(stream)
                 before[:, route:] = stream[:, : stream.shape[1] - route]
-                written += cache["pattern", layer][:, head] @ before @ ov_circuit(model, layer, head, route).AB
+                written += (
+                    cache["pattern", layer][:, head]
+                    @ before
+                    @ ov_circuit(model, layer, head, route).AB
+                )
             torch.testing.assert_close(written, cache["result", layer, "attn"][:, :, head])
 
 
@@ -99,7 +111,9 @@ def test_composition_is_the_norm_of_the_product(make_model, attention):
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
 @pytest.mark.parametrize("how", ["zero", "mean", "resample"])
 def test_only_the_receivers_keys_change(make_model, tokens, attention, how):
-    """Against attention from residual streams with and without the sender, for one of two heads that share keys."""
+    """Against attention from residual streams with and without the sender, for one of two heads
+    that share keys.
+    """
     model = make_model(attention=attention, positional="none")
     sender, receiver = (0, 3), (1, 2)
     with torch.no_grad():
@@ -149,11 +163,16 @@ def test_the_pair_of_theorem_3_2_is_found_and_confirmed(theorem_3_2, batch):
     assert len(table) == 1
     pair = table.iloc[0]
     assert pair["pair"]
-    assert pair["k_composition"] == pytest.approx(40**-0.5)  # W_OV and W_QK^T are both an identity of rank 40
+    assert pair["k_composition"] == pytest.approx(
+        40**-0.5
+    )  # W_OV and W_QK^T are both an identity of rank 40
     assert pair["previous_token"] == pytest.approx(1, abs=1e-6)
     assert pair["induction_stripe"] == pytest.approx(1, abs=1e-6)
-    # Without the path its keys are all alike; what is left is the even share of 1 in q keys, for q from 12 to 23.
-    assert pair["stripe_without"] == pytest.approx(np.mean([1 / q for q in range(12, 24)]), rel=0.05)
+    # Without the path its keys are all alike; what is left is the even share of 1 in q keys, for q
+    # from 12 to 23.
+    assert pair["stripe_without"] == pytest.approx(
+        np.mean([1 / q for q in range(12, 24)]), rel=0.05
+    )
     assert pair["accuracy_fall"] > 0.5  # the row's most frequent token is still right now and then
     assert pair["loss_rise"] > 0
 

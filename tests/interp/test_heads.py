@@ -50,7 +50,9 @@ def hand_written(tokens, kinds=KINDS):
 
 
 def line_of(table, layer, head, pattern):
-    return table[(table["layer"] == layer) & (table["head"] == head) & (table["pattern"] == pattern)].iloc[0]
+    return table[
+        (table["layer"] == layer) & (table["head"] == head) & (table["pattern"] == pattern)
+    ].iloc[0]
 
 
 # Looking
@@ -59,12 +61,23 @@ def line_of(table, layer, head, pattern):
 @pytest.mark.parametrize("repeats", [2, 4])
 def test_hand_written_heads_score_one_for_what_they_do(repeats):
     tokens = repeated_rows(range(50), rows=3, period=6, repeats=repeats)
-    scores = {name: score[0].tolist() for name, score in pattern_scores(hand_written(tokens), tokens).items()}
-    names = {"induction": "prefix_matching", "previous": "previous_token", "duplicate": "duplicate_token"}
+    scores = {
+        name: score[0].tolist()
+        for name, score in pattern_scores(hand_written(tokens), tokens).items()
+    }
+    names = {
+        "induction": "prefix_matching",
+        "previous": "previous_token",
+        "duplicate": "duplicate_token",
+    }
     for name, kind in ((names.get(kind, "first_position"), kind) for kind in KINDS[:4]):
         assert scores[name][KINDS.index(kind)] == pytest.approx(1)
-    for name in names.values():  # and nobody else does: position 0 holds a sixth of the tokens to copy
-        assert all(scores[name][head] < 0.2 for head, kind in enumerate(KINDS) if names.get(kind) != name)
+    for (
+        name
+    ) in names.values():  # and nobody else does: position 0 holds a sixth of the tokens to copy
+        assert all(
+            scores[name][head] < 0.2 for head, kind in enumerate(KINDS) if names.get(kind) != name
+        )
 
 
 def test_places_that_looking_one_back_would_find_too_do_not_count():
@@ -88,7 +101,9 @@ def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
         assert line["prefix_matching"] == pytest.approx(1, abs=1e-6)
         assert line["eigenvalue_copying"] == pytest.approx(1)
         assert max(line["duplicate_token"], line["same_distance_control"]) < 1e-6
-        assert line["previous_token"] < 0.1  # tokens that are new find nothing, and attend everywhere
+        assert (
+            line["previous_token"] < 0.1
+        )  # tokens that are new find nothing, and attend everywhere
         assert line["accuracy_fall"] > 0.9
         assert line["loss_rise"] > 10 * line["loss_rise_error"]
 
@@ -102,12 +117,17 @@ def test_a_head_that_attends_to_itself_and_reads_the_token_before(self_reader):
 
 
 def test_scores_do_not_depend_on_the_gauge(make_model, batch):
-    """(beta, W_V) -> (c beta, W_V / c) and (alpha, W_K) -> (c alpha, W_K / c) leave the model as it is."""
+    """(beta, W_V) -> (c beta, W_V / c) and (alpha, W_K) -> (c alpha, W_K / c) leave the model as it
+    is.
+    """
     model, other = make_model(), make_model()
     with torch.no_grad():
         for layer in other.layers:
             attn = layer.attn
-            for weight, matrix, c in ((attn.beta, attn.W_V, [-3.0, 0.2]), (attn.alpha, attn.W_K, [0.5, -7.0])):
+            for weight, matrix, c in (
+                (attn.beta, attn.W_V, [-3.0, 0.2]),
+                (attn.alpha, attn.W_K, [0.5, -7.0]),
+            ):
                 scale = torch.tensor(c).double()
                 weight.mul_(scale[:, None])
                 matrix.div_(scale[:, None, None])
@@ -127,7 +147,9 @@ def test_prefix_matching_is_the_score_that_training_records(small_run):
 def test_a_trained_model_is_probed_with_the_ids_of_its_task(tmp_path):
     """Of ids 20 to 47 alone; a model that is not a run's does not know which are its own."""
     task = InductionTask(vocab_size=48, length=12, min_token=20)
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12, attention="kv_shift")
+    model = ModelConfig(
+        n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12, attention="kv_shift"
+    )
     run = train(RunConfig(task=task, model=model, steps=1, eval_rows=8, batch_size=4), tmp_path)
     trained, other = OurModel(run.model()), OurModel(Transformer(model))
     assert set(trained.probe_rows(2, 200, None, None, 0).flatten().tolist()) == set(range(20, 48))
@@ -146,7 +168,9 @@ def test_a_trained_model_is_probed_with_the_ids_of_its_task(tmp_path):
 @pytest.fixture(scope="module")
 def small_run():
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12)
-    return RunConfig(task=InductionTask(vocab_size=48, length=12), model=model, steps=1, eval_rows=8)
+    return RunConfig(
+        task=InductionTask(vocab_size=48, length=12), model=model, steps=1, eval_rows=8
+    )
 
 
 # Copying
@@ -154,11 +178,15 @@ def small_run():
 
 @pytest.fixture(scope="module")
 def suppressor():
-    return shifted_head(torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(-1.0, 0.0), sigma=0.05, slope=0.01)
+    return shifted_head(
+        torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(-1.0, 0.0), sigma=0.05, slope=0.01
+    )
 
 
 def test_copying_of_suppressing_and_blind_heads(theorem_3_3, suppressor):
-    blind = shifted_head(torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(0.0, 0.0), sigma=0.05, slope=0.01)
+    blind = shifted_head(
+        torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(0.0, 0.0), sigma=0.05, slope=0.01
+    )
     for model, eigen in ((theorem_3_3, 1), (suppressor, -1), (blind, 0)):
         assert eigenvalue_copying(model).item() == pytest.approx(eigen)
 
@@ -177,7 +205,9 @@ def test_eigenvalue_copying_is_that_of_the_whole_matrix(make_model, attention):
                     whole = whole * max(beta.tolist(), key=abs)
                 eigenvalues = torch.linalg.eigvals(whole)
                 expected = eigenvalues.real.sum() / eigenvalues.abs().sum()
-                assert eigenvalue_copying(model)[layer, head].item() == pytest.approx(expected.item(), abs=1e-6)
+                assert eigenvalue_copying(model)[layer, head].item() == pytest.approx(
+                    expected.item(), abs=1e-6
+                )
 
 
 # Locating
@@ -186,7 +216,10 @@ def test_eigenvalue_copying_is_that_of_the_whole_matrix(make_model, attention):
 @pytest.mark.parametrize("repeats", [2, 4])
 def test_only_the_induction_head_among_hand_written_ones_is_called_one(repeats):
     tokens = repeated_rows(range(50), rows=3, period=6, repeats=repeats)
-    for patterns, given in ((hand_written(tokens), tokens), (hand_written(tokens)[:, 0], tokens[0])):
+    for patterns, given in (
+        (hand_written(tokens), tokens),
+        (hand_written(tokens)[:, 0], tokens[0]),
+    ):
         table = locate_induction_heads(patterns, given)
         assert table["induction"].tolist() == [True] + [False] * 5
         assert KINDS[table["head"][0]] == "induction"
@@ -197,14 +230,18 @@ def test_only_the_induction_head_among_hand_written_ones_is_called_one(repeats):
 @pytest.mark.parametrize("d_vocab", [3, 40, 5000])
 def test_no_head_of_an_untrained_model_is_called_one(attention, d_vocab):
     for seed in range(5):
-        cfg = ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=d_vocab, n_ctx=64, attention=attention)
+        cfg = ModelConfig(
+            n_layers=2, d_model=32, n_heads=4, d_vocab=d_vocab, n_ctx=64, attention=attention
+        )
         table = locate_induction_heads(Transformer(cfg, seed=seed), seed=seed)
         assert len(table) == 8
         assert not table["induction"].any()
 
 
 def test_a_head_that_suppresses_what_it_finds_is_not_what_the_task_needs(suppressor, batch):
-    """It looks like an induction head, whatever the sign of beta; the task is better off without it."""
+    """It looks like an induction head, whatever the sign of beta; the task is better off without
+    it.
+    """
     assert locate_induction_heads(suppressor)["induction"].item()
     assert not locate_induction_heads(suppressor, batch=batch)["induction"].item()
     tokens = repeated_rows(range(40), rows=4, period=8, repeats=2)
@@ -225,12 +262,16 @@ def test_a_head_that_the_task_does_not_need_is_not_called_one(theorem_3_3, batch
 
 @pytest.mark.parametrize("distance", [7, 15, 23])
 def test_a_head_that_goes_by_positions_is_not_called_one(distance):
-    """A hook that stays makes it attend as far back as the token after an earlier repeat of the probe is."""
+    """A hook that stays makes it attend as far back as the token after an earlier repeat of the
+    probe is.
+    """
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=32))
     pattern = torch.zeros(32, 32)
     for q in range(32):
         pattern[q, max(q - distance, 0)] = 1
-    model.add_hook("blocks.0.attn.hook_pattern", lambda p, hook: pattern.expand_as(p), is_permanent=True)
+    model.add_hook(
+        "blocks.0.attn.hook_pattern", lambda p, hook: pattern.expand_as(p), is_permanent=True
+    )
     line = locate_induction_heads(model).iloc[0]
     assert line["prefix_matching"] == line["same_distance_control"] == 1
     assert not line["induction"]
@@ -241,7 +282,9 @@ def test_a_head_that_goes_by_positions_is_not_called_one(distance):
 
 @pytest.mark.usefixtures("unchecked")
 def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
-    with pytest.raises(ConfigError, match="2 distinct tokens would be repeated 4 times, but at least 3"):
+    with pytest.raises(
+        ConfigError, match="2 distinct tokens would be repeated 4 times, but at least 3"
+    ):
         head_scores(theorem_3_3, length=11)
     with pytest.raises(ConfigError, match="2 distinct tokens"):
         head_scores(theorem_3_3, ids=[4, 5])

@@ -1,8 +1,9 @@
-"""Models of other libraries: what is read of them from the outside is what ours say of the same weights.
+"""Models of other libraries: what is read of them from the outside is what ours say of the same
+weights.
 
-The GPT-2 of `gpt2_induction/train.py` learned induction: on new rows it ends at a loss of .002 nats a token and an
-accuracy of 1.000. All four heads of its last layer match prefixes (.98 to .99), fed by head 0.3; three of them are
-needed, the fourth's work is done by the others.
+The GPT-2 of `gpt2_induction/train.py` learned induction: on new rows it ends at a loss of .002 nats
+a token and an accuracy of 1.000. All four heads of its last layer match prefixes (.98 to .99), fed
+by head 0.3; three of them are needed, the fourth's work is done by the others.
 """
 
 from pathlib import Path
@@ -80,14 +81,18 @@ def made(name):
     torch.manual_seed(0)
     model = MODELS[name]().eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # as they start, patterns are all but uniform and biases zero
+        for (
+            parameter
+        ) in model.parameters():  # as they start, patterns are all but uniform and biases zero
             parameter.add_(0.3 * torch.randn_like(parameter))
     return model
 
 
 @pytest.fixture(scope="module")
 def gpt2():
-    return AutoModelForCausalLM.from_pretrained(STORED, dtype=torch.float32, use_safetensors=True).eval()
+    return AutoModelForCausalLM.from_pretrained(
+        STORED, dtype=torch.float32, use_safetensors=True
+    ).eval()
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +110,16 @@ def by_head(table):
 
 @pytest.fixture(scope="module")
 def three_ways(gpt2, batch):
-    """The located heads of one set of weights: by transformers, by TransformerLens' bridge, by our own model."""
+    """The located heads of one set of weights: by transformers, by TransformerLens' bridge, by our
+    own model.
+    """
     from transformer_lens.model_bridge import TransformerBridge
 
     bridge = TransformerBridge.boot_transformers(str(STORED), device="cpu")
     sources = {"transformers": gpt2, "bridge": bridge, "ours": from_gpt2(gpt2)}
     return {
-        name: locate_induction_heads(source, batch=batch, ids=range(63), seed=1) for name, source in sources.items()
+        name: locate_induction_heads(source, batch=batch, ids=range(63), seed=1)
+        for name, source in sources.items()
     }
 
 
@@ -125,8 +133,12 @@ def test_three_libraries_find_the_same_heads_with_the_same_scores(three_ways):
     assert (ours[ours["layer"] == 0]["prefix_matching"] < 0.2).all()
     for name in ("transformers", "bridge"):
         theirs = three_ways[name]
-        pd.testing.assert_frame_equal(by_head(theirs[theirs["induction"]])[["layer", "head"]], found)
-        pd.testing.assert_frame_equal(by_head(theirs), by_head(ours), check_dtype=False, rtol=1e-4, atol=1e-4)
+        pd.testing.assert_frame_equal(
+            by_head(theirs[theirs["induction"]])[["layer", "head"]], found
+        )
+        pd.testing.assert_frame_equal(
+            by_head(theirs), by_head(ours), check_dtype=False, rtol=1e-4, atol=1e-4
+        )
 
 
 def test_special_tokens_are_in_no_probe(gpt2):
@@ -159,12 +171,16 @@ def test_patterns_are_those_that_the_model_returns_itself(name):
     torch.testing.assert_close(patterns, theirs)
 
 
-@pytest.mark.parametrize(("name", "convert"), [("gpt2", from_gpt2), ("llama", from_llama), ("kv_shift", from_hf)])
+@pytest.mark.parametrize(
+    ("name", "convert"), [("gpt2", from_gpt2), ("llama", from_llama), ("kv_shift", from_hf)]
+)
 def test_scores_are_those_of_our_model_with_the_same_weights(name, convert):
     """Grouped queries, a learned norm, biases, shifted values; heads ablated on a task."""
     model = made(name)
     batch = InductionTask(vocab_size=50, length=32).batch(8, np.random.default_rng(0))
-    theirs, ours = (by_head(head_scores(source, batch, ids=range(50))) for source in (model, convert(model)))
+    theirs, ours = (
+        by_head(head_scores(source, batch, ids=range(50))) for source in (model, convert(model))
+    )
     pd.testing.assert_frame_equal(theirs, ours, check_dtype=False, rtol=1e-4, atol=1e-5)
 
 
@@ -187,7 +203,13 @@ def test_ablation_is_the_head_taken_out_of_the_output_projection(name):
 
 def test_values_that_are_not_linear_have_no_eigenvalues():
     """DeepSeek's come from a latent vector that is normalised."""
-    ranks = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 4}
+    ranks = {
+        "kv_lora_rank": 8,
+        "q_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 4,
+        "v_head_dim": 4,
+    }
     config = DeepseekV3Config(**SMALL, num_key_value_heads=4, first_k_dense_replace=2, **ranks)
     scores = head_scores(DeepseekV3ForCausalLM(config), rows=4)
     assert scores["eigenvalue_copying"].isna().all()
@@ -203,7 +225,9 @@ def test_norms_that_divide_zeros_by_zero_have_no_eigenvalues():
 
 
 def test_embeddings_narrower_than_the_residual_stream():
-    """OPT-350m's shape: patterns are scored and heads ablated; what heads write as tokens is not known."""
+    """OPT-350m's shape: patterns are scored and heads ablated; what heads write as tokens is not
+    known.
+    """
     torch.manual_seed(0)
     config = OPTConfig(
         vocab_size=60,
@@ -234,7 +258,9 @@ def windowed():
 
 def test_a_probe_fits_into_a_sliding_window():
     assert HuggingFaceModel(windowed()).probe_rows(4, 2, None, None, 0).shape == (2, 16)
-    with pytest.raises(ConfigError, match="length is 24, but some layers of the MistralForCausalLM see the last 16"):
+    with pytest.raises(
+        ConfigError, match="length is 24, but some layers of the MistralForCausalLM see the last 16"
+    ):
         head_scores(windowed(), length=24)
 
 
@@ -260,7 +286,9 @@ def bare():
 
 
 def t5():
-    return T5ForConditionalGeneration(T5Config(vocab_size=50, d_model=16, d_ff=32, num_layers=1, num_heads=4, d_kv=4))
+    return T5ForConditionalGeneration(
+        T5Config(vocab_size=50, d_model=16, d_ff=32, num_layers=1, num_heads=4, d_kv=4)
+    )
 
 
 def mamba():
@@ -281,15 +309,27 @@ def on_meta():
     [
         (t5, "The T5ForConditionalGeneration has an encoder and a decoder"),
         (mamba, "The MambaForCausalLM has no attention heads"),
-        (lambda: BertForMaskedLM(BertConfig(**SMALL)), "The BertForMaskedLM attends to later tokens"),
+        (
+            lambda: BertForMaskedLM(BertConfig(**SMALL)),
+            "The BertForMaskedLM attends to later tokens",
+        ),
         (bare, "The GPT2Model has no unembedding: give the whole language model"),
-        (half_cached, "attends by 'sdpa', which gives no patterns, and it cannot be switched: load it with"),
-        (lambda: filled("gpt2", "transformer.h.0.attn.c_attn.weight", 1e30), "The patterns of the GPT2LMHeadModel are"),
+        (
+            half_cached,
+            "attends by 'sdpa', which gives no patterns, and it cannot be switched: load it with",
+        ),
+        (
+            lambda: filled("gpt2", "transformer.h.0.attn.c_attn.weight", 1e30),
+            "The patterns of the GPT2LMHeadModel are",
+        ),
         (
             lambda: filled("gpt2", "transformer.ln_f.bias", torch.inf),
             "The GPT2LMHeadModel's tensor 'transformer.ln_f.bias' holds a number that is not finite",
         ),
-        (lambda: filled("kv_shift", f"{TAPS}beta", torch.nan), f"'{TAPS}beta' holds a number that is not finite"),
+        (
+            lambda: filled("kv_shift", f"{TAPS}beta", torch.nan),
+            f"'{TAPS}beta' holds a number that is not finite",
+        ),
         (own_first, "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values"),
         (on_meta, "The GPT2LMHeadModel is on the meta device"),
         (lambda: torch.rand(2, 3, 4, 12, 12), "tokens are not given"),
@@ -304,7 +344,8 @@ def test_what_cannot_be_scored_says_why(make, sentence):
 def test_a_compiled_model_is_read_as_it_is():
     model = made("gpt2")
     assert torch.equal(
-        attention_patterns(torch.compile(model, backend="eager"), TOKENS), attention_patterns(model, TOKENS)
+        attention_patterns(torch.compile(model, backend="eager"), TOKENS),
+        attention_patterns(model, TOKENS),
     )
 
 
@@ -314,7 +355,10 @@ def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeyp
     scores = head_scores(model)
     assert scores["prefix_matching"].notna().all()
     assert scores["eigenvalue_copying"].isna().all()
-    with pytest.raises(ConfigError, match="The output projections of the LlamaForCausalLM's attention were not found"):
+    with pytest.raises(
+        ConfigError,
+        match="The output projections of the LlamaForCausalLM's attention were not found",
+    ):
         ablate_heads(model, batch, [(0, 0)])
 
 
@@ -338,7 +382,9 @@ def test_patterns_alone_cannot_be_ablated(batch):
     patterns = torch.rand(2, 3, 4, 12, 12)
     with pytest.raises(ConfigError, match="patterns alone cannot be ablated"):
         head_scores(patterns, batch, tokens=TOKENS)
-    with pytest.raises(ConfigError, match="holds patterns alone, but heads are ablated by running a model"):
+    with pytest.raises(
+        ConfigError, match="holds patterns alone, but heads are ablated by running a model"
+    ):
         ablate_heads(patterns, batch, [(0, 0)])
     with pytest.raises(ConfigError, match="probed with tokens of its own"):
         head_scores(made("gpt2"), tokens=TOKENS)
@@ -351,12 +397,22 @@ def test_patterns_alone_cannot_be_ablated(batch):
 def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kind, offloaded, tmp_path):
     whole = made(kind).eval()
     whole.save_pretrained(tmp_path / "saved")
-    parts = ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head")
+    parts = (
+        "model.embed_tokens",
+        "model.layers.0",
+        "model.layers.1",
+        "model.norm",
+        "model.rotary_emb",
+        "lm_head",
+    )
     places = {part: "disk" if part.startswith(offloaded) else "cpu" for part in parts}
     options = {"device_map": places, "offload_folder": str(tmp_path / "offload")}
     model = type(whole).from_pretrained(tmp_path / "saved", **options)
     batch = InductionTask(vocab_size=50, length=16).batch(4, np.random.default_rng(0))
-    for measure in (lambda m: head_scores(m, batch), lambda m: ablation_sweep(m, batch, heads=[(0, 1)])):
+    for measure in (
+        lambda m: head_scores(m, batch),
+        lambda m: ablation_sweep(m, batch, heads=[(0, 1)]),
+    ):
         found, right = measure(model), measure(whole)
         pd.testing.assert_frame_equal(
             found,
@@ -364,5 +420,7 @@ def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kind, offloa
             atol=1e-4,
         )
     convert = from_hf if kind == "kv_shift" else from_llama
-    with pytest.raises(ConfigError, match=r"is on the meta device or offloaded.*load the model without device_map"):
+    with pytest.raises(
+        ConfigError, match=r"is on the meta device or offloaded.*load the model without device_map"
+    ):
         convert(model)

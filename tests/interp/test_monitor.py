@@ -12,14 +12,18 @@ from tasks import ConfigError
 
 
 def ours():
-    return Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=30, n_ctx=16, attention="kv_shift"))
+    return Transformer(
+        ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=30, n_ctx=16, attention="kv_shift")
+    )
 
 
 def llama():
     torch.manual_seed(0)
     sizes = {"vocab_size": 30, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
     return LlamaForCausalLM(
-        LlamaConfig(**sizes, num_attention_heads=4, max_position_embeddings=16, attention_dropout=0.1)
+        LlamaConfig(
+            **sizes, num_attention_heads=4, max_position_embeddings=16, attention_dropout=0.1
+        )
     )
 
 
@@ -36,9 +40,13 @@ def test_it_measures_what_head_scores_does_and_leaves_the_training_alone(make):
     assert not any(module._forward_pre_hooks for module in model.modules())
     table = monitor.table
     assert sorted(table["step"].unique()) == [0, 5, 10]
-    right = head_scores(model, rows=4, seed=3).query("pattern == 'effective'").reset_index(drop=True)
+    right = (
+        head_scores(model, rows=4, seed=3).query("pattern == 'effective'").reset_index(drop=True)
+    )
     names = [name for name in table if name != "step"]
-    pd.testing.assert_frame_equal(table.query("step == 10")[names].reset_index(drop=True), right[names])
+    pd.testing.assert_frame_equal(
+        table.query("step == 10")[names].reset_index(drop=True), right[names]
+    )
     with pytest.raises(ConfigError, match="step is 3, but step 10 was measured already"):
         monitor.measure(3)
 
@@ -50,7 +58,9 @@ def test_it_follows_the_weights_and_finds_the_onset_of_a_planted_head():
     def blended(pattern, hook):
         planted = torch.zeros_like(pattern)
         for query in range(16):
-            planted[:, 1, query, max(query - 3, 0)] = 1  # the token after the copy, at a period of 4
+            planted[:, 1, query, max(query - 3, 0)] = (
+                1  # the token after the copy, at a period of 4
+            )
         planted[:, 0] = pattern[:, 0]
         return (1 - amount["now"]) * pattern + amount["now"] * planted
 

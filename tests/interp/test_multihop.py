@@ -22,14 +22,20 @@ def test_found_is_the_definition_on_strings(letters, hops):
         at = i
         for j in range(hops + 1):
             assert places[j, 0, i] == at
-            at = text.rfind(text[at], 0, at) + 1 if at >= 0 and text.rfind(text[at], 0, at) >= 0 else -1
+            at = (
+                text.rfind(text[at], 0, at) + 1
+                if at >= 0 and text.rfind(text[at], 0, at) >= 0
+                else -1
+            )
 
 
 def test_the_letters_found_are_the_tasks_answers():
     batch = TASK.batch_of(2, 50, np.random.default_rng(EVAL_SEED))
     letters = batch.inputs[:, 1:]
     place = find_hops(letters, 2)[2]
-    read = np.where(place >= 0, np.take_along_axis(letters, np.maximum(place, 0), axis=1), TASK.none)
+    read = np.where(
+        place >= 0, np.take_along_axis(letters, np.maximum(place, 0), axis=1), TASK.none
+    )
     np.testing.assert_array_equal(read, batch.targets[:, 1:])
 
 
@@ -40,7 +46,9 @@ def model():
 
 
 def test_a_head_that_attends_where_one_hop_leads_scores_one(model):
-    """Patterns put in by hand: head 1 of layer 0 attends to find_1, all else to itself; beta reads the own value."""
+    """Patterns put in by hand: head 1 of layer 0 attends to find_1, all else to itself; beta reads
+    the own value.
+    """
     with torch.no_grad():
         for block in model.blocks:
             block.attn.beta.copy_(torch.tensor([[1.0, 0.0]] * 2))

@@ -58,7 +58,9 @@ def drift(curve):
     ("shape", "noise", "most_missed", "least_near"),
     [("step", 0.05, 2, 0.98), ("ramp", 0.01, 2, 0.98), ("sigmoid", 0.02, 4, 0.99)],
 )
-def test_a_planted_change_is_found_within_one_logging_interval(shape, noise, most_missed, least_near):
+def test_a_planted_change_is_found_within_one_logging_interval(
+    shape, noise, most_missed, least_near
+):
     """Changes of 2 to 6 evaluations anywhere in the run, noise up to a twentieth of their height.
 
     Steps and ramps by their start. A sigmoid has no start; it has a middle.
@@ -86,7 +88,10 @@ def test_the_numbers_of_a_noiseless_ramp():
     curve = np.interp(np.arange(N), [20, 24], [3.0, 1.0])
     found = onset(STEPS, curve, draws=199)
     assert (found.start, found.end, found.middle) == (STEPS[20], STEPS[24], STEPS[22])
-    assert (found.start_low, found.start_high) == (STEPS[19], STEPS[21])  # no better than the logging
+    assert (found.start_low, found.start_high) == (
+        STEPS[19],
+        STEPS[21],
+    )  # no better than the logging
     assert (found.middle_low, found.middle_high) == (STEPS[21], STEPS[23])
     assert found.before == pytest.approx(3)
     assert found.after == pytest.approx(1)

@@ -1,4 +1,6 @@
-"""Patching by TransformerLens and by us, against patches made by hand in the network's own equations."""
+"""Patching by TransformerLens and by us, against patches made by hand in the network's own
+equations.
+"""
 
 import math
 
@@ -19,9 +21,19 @@ SLOPES = 2.0 ** (-8 * (torch.arange(HEADS, dtype=torch.float64) + 1) / HEADS)
 
 def random_model(**changes):
     """Grouped queries, windows of 3, ALiBi (no float32 tables) and norm weights that are not 1."""
-    fields = {"n_layers": 3, "d_model": 20, "n_heads": HEADS, "n_key_value_heads": GROUPS, "d_head": D_HEAD}
+    fields = {
+        "n_layers": 3,
+        "d_model": 20,
+        "n_heads": HEADS,
+        "n_key_value_heads": GROUPS,
+        "d_head": D_HEAD,
+    }
     fields |= {"d_mlp": 14, "d_vocab": 19, "n_ctx": 12, "attention": "kv_shift", "shift_window": 3}
-    model = Transformer(ModelConfig(**{**fields, "positional": "alibi", **changes}), seed=3).double().eval()
+    model = (
+        Transformer(ModelConfig(**{**fields, "positional": "alibi", **changes}), seed=3)
+        .double()
+        .eval()
+    )
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -82,13 +94,17 @@ def by_hand(model, tokens, patch=lambda place, layer, x: x):
         pattern = torch.zeros(len(x), HEADS, POS, POS, dtype=x.dtype)
         for t in range(POS):
             scores = (q[:, t, None] * k[:, : t + 1]).sum(-1) / math.sqrt(D_HEAD)  # [batch, s, head]
-            pattern[:, :, t, : t + 1] = (scores - SLOPES * (t - torch.arange(t + 1))[:, None]).softmax(1).mT
+            pattern[:, :, t, : t + 1] = (
+                (scores - SLOPES * (t - torch.arange(t + 1))[:, None]).softmax(1).mT
+            )
         pattern = patch("pattern", layer, pattern)
         z = patch("z", layer, torch.einsum("bhqk,bkhd->bqhd", pattern, v))
         attn_out = patch("attn_out", layer, torch.einsum("bphd,hdm->bpm", z, attn.W_O))
         x = patch("resid_mid", layer, x + attn_out)
         normal, mlp = rms(x, block.ln2), block.mlp
-        x = x + patch("mlp_out", layer, (F.silu(normal @ mlp.W_gate) * (normal @ mlp.W_in)) @ mlp.W_out)
+        x = x + patch(
+            "mlp_out", layer, (F.silu(normal @ mlp.W_gate) * (normal @ mlp.W_in)) @ mlp.W_out
+        )
     return rms(x, model.ln_final) @ model.W_U
 
 
@@ -123,10 +139,14 @@ PLACES = [
 
 @torch.no_grad()
 @pytest.mark.parametrize(("place", "kind", "n"), PLACES)
-def test_activation_patching_also_where_heads_share_keys_and_values(model, tokens, source, place, kind, n):
+def test_activation_patching_also_where_heads_share_keys_and_values(
+    model, tokens, source, place, kind, n
+):
     """Each entry [layer, head]."""
     _, clean = model.run_with_cache(source)
-    patched = getattr(patching, f"get_act_patch_attn_head_{kind}_all_pos")(model, tokens, clean, metric)
+    patched = getattr(patching, f"get_act_patch_attn_head_{kind}_all_pos")(
+        model, tokens, clean, metric
+    )
     record = recorded(model, source)
     assert patched.shape == (3, n)
     for layer, head in np.ndindex(3, n):
@@ -159,13 +179,13 @@ def path_by_hand(model, tokens, source, sender, receiver, into):
             if into == "q":
                 x[:, :, head] = heard @ block.attn.W_Q[head]
             elif into == "k":
-                x[:, :, head] = shifted(torch.einsum("bpm,hmd->bphd", heard, block.attn.W_K), block.attn.alpha)[
-                    :, :, group
-                ]
+                x[:, :, head] = shifted(
+                    torch.einsum("bpm,hmd->bphd", heard, block.attn.W_K), block.attn.alpha
+                )[:, :, group]
             else:
-                x[:, :, head] = shifted(torch.einsum("bpm,hmd->bphd", heard, block.attn.W_V), block.attn.beta)[
-                    :, :, group
-                ]
+                x[:, :, head] = shifted(
+                    torch.einsum("bpm,hmd->bphd", heard, block.attn.W_V), block.attn.beta
+                )[:, :, group]
         return x
 
     return by_hand(model, tokens, patch)
@@ -173,7 +193,9 @@ def path_by_hand(model, tokens, source, sender, receiver, into):
 
 @torch.no_grad()
 @pytest.mark.parametrize("into", ["q", "k", "v"])
-@pytest.mark.parametrize(("sender", "receiver"), [((0, 1), (1, 3)), ((0, 2), (2, 0)), ((1, 0), (2, 2))])
+@pytest.mark.parametrize(
+    ("sender", "receiver"), [((0, 1), (1, 3)), ((0, 2), (2, 0)), ((1, 0), (2, 2))]
+)
 def test_a_path_is_an_exchange_in_one_head_alone(model, tokens, source, sender, receiver, into):
     expected = path_by_hand(model, tokens, source, sender, receiver, into)
     torch.testing.assert_close(path_patch(model, tokens, source, sender, receiver, into), expected)
@@ -210,7 +232,10 @@ def test_effects_lists_every_path(tokens, source):
     [
         ({"sender": (0, 4)}, "There is no head 0.4: the model has layers 0 to 2 with heads 0 to 3"),
         ({"receiver": (3, 0)}, "There is no head 3.0: "),
-        ({"receiver": (0, 1)}, r"The receiver \(0, 1\) is not in a later layer than the sender \(0, 0\)"),
+        (
+            {"receiver": (0, 1)},
+            r"The receiver \(0, 1\) is not in a later layer than the sender \(0, 0\)",
+        ),
         ({"into": "z"}, "There is no input of a head 'z'; known: k, q, v"),
     ],
     ids=["sender", "receiver", "order", "into"],
@@ -222,19 +247,29 @@ def test_paths_that_do_not_exist_are_named(model, tokens, source, change, messag
 
 
 def test_a_source_of_another_shape_is_refused(model, tokens, source):
-    with pytest.raises(ConfigError, match=r"source is \[3, 6\], but must have the shape of tokens, \[3, 7\]"):
+    with pytest.raises(
+        ConfigError, match=r"source is \[3, 6\], but must have the shape of tokens, \[3, 7\]"
+    ):
         path_patch(model, tokens, source[:, :6], (0, 0), (1, 0), "q")
 
 
 @pytest.mark.parametrize(
     ("residual", "mlp", "ends"),
-    [((True, False, True), "none", 1), ((False, True, True), "swiglu", 0), ((False, True, True), "none", None)],
+    [
+        ((True, False, True), "none", 1),
+        ((False, True, True), "swiglu", 0),
+        ((False, True, True), "none", None),
+    ],
 )
 def test_a_layer_without_residual_ends_the_path(tokens, source, residual, mlp, ends):
-    """But an attention that replaces the residual stream writes to it all the same, if no MLP replaces it after."""
+    """But an attention that replaces the residual stream writes to it all the same, if no MLP
+    replaces it after.
+    """
     model = random_model(residual=residual, mlp=mlp)
     if ends is None:
-        assert not torch.allclose(path_patch(model, tokens, source, (0, 0), (2, 0), "q"), model(tokens))
+        assert not torch.allclose(
+            path_patch(model, tokens, source, (0, 0), (2, 0), "q"), model(tokens)
+        )
         return
     with pytest.raises(ConfigError, match=f"Layer {ends} has no residual"):
         path_patch(model, tokens, source, (0, 0), (2, 0), "q")

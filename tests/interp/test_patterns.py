@@ -1,4 +1,6 @@
-"""Effective attention and the keys' routes, against the values and scores that the model itself computed."""
+"""Effective attention and the keys' routes, against the values and scores that the model itself
+computed.
+"""
 
 import pytest
 import torch
@@ -19,8 +21,12 @@ def test_effective_pattern_is_the_sum_written_out():
     for head in range(4):
         for q in range(5):
             for j in range(5):
-                expected = sum(beta[head // 2, b] * pattern[head, q, j + b] for b in range(3) if j + b < 5)
-                torch.testing.assert_close(effective[head, q, j], torch.as_tensor(expected).double())
+                expected = sum(
+                    beta[head // 2, b] * pattern[head, q, j + b] for b in range(3) if j + b < 5
+                )
+                torch.testing.assert_close(
+                    effective[head, q, j], torch.as_tensor(expected).double()
+                )
 
 
 def test_readers_stack_all_layers(make_model, tokens):
@@ -29,7 +35,9 @@ def test_readers_stack_all_layers(make_model, tokens):
     assert raw.shape == effective.shape == (2, 3, 4, 9, 9)
     for layer in range(2):
         assert torch.equal(raw[layer], cache["pattern", layer])
-        assert torch.equal(effective[layer], effective_pattern(raw[layer], cache["beta", layer, "attn"]))
+        assert torch.equal(
+            effective[layer], effective_pattern(raw[layer], cache["beta", layer, "attn"])
+        )
 
 
 def score_bias(model, cache, layer):
@@ -72,7 +80,11 @@ def test_the_fixed_gauge_does_not_depend_on_the_gauge():
 @pytest.mark.parametrize(
     ("pattern", "beta", "message"),
     [
-        (torch.rand(5, 5), torch.rand(1, 2), r"shape \[5, 5\], but must be \[\.\.\., head, query, key\]"),
+        (
+            torch.rand(5, 5),
+            torch.rand(1, 2),
+            r"shape \[5, 5\], but must be \[\.\.\., head, query, key\]",
+        ),
         (torch.rand(4, 5, 5), torch.rand(2), r"beta has the shape \[2\]"),
         (torch.rand(4, 5, 5), torch.rand(3, 2), "4 heads, which beta's 3"),
     ],
@@ -96,7 +108,9 @@ def test_a_cache_that_lacks_something_is_refused(make_model, tokens):
 
 
 def test_scores_need_the_batch_axis_and_whole_rows(make_model, tokens):
-    """Of positions 2 to 6 it cannot be told that they are 2 to 6: keys would be rotated as if at 0 to 4."""
+    """Of positions 2 to 6 it cannot be told that they are 2 to 6: keys would be rotated as if at 0
+    to 4.
+    """
     _, cache = make_model().run_with_cache(tokens[:1], remove_batch_dim=True)
     with pytest.raises(ConfigError, match=r"must be \[batch, pos, head, d_head\]"):
         score_routes(cache, 0)

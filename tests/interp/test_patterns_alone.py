@@ -1,4 +1,6 @@
-"""Patterns from elsewhere: what is no pattern of a causal model is refused, and padding is left out."""
+"""Patterns from elsewhere: what is no pattern of a causal model is refused, and padding is left
+out.
+"""
 
 import numpy as np
 import pytest
@@ -69,7 +71,13 @@ def test_a_padded_row_scores_what_it_scores_alone(at_padding):
         locate_induction_heads(perfect(), TOKENS),
         locate_induction_heads(pattern, tokens, attention_mask=mask),
     )
-    scores = ["prefix_matching", "previous_token", "duplicate_token", "first_position", "best_offset_weight"]
+    scores = [
+        "prefix_matching",
+        "previous_token",
+        "duplicate_token",
+        "first_position",
+        "best_offset_weight",
+    ]
     assert np.allclose(alone[scores], padded[scores])
     shown = attention_patterns(pattern, tokens, mask)[0, 0, 0]
     assert torch.equal(shown[left:, left:], perfect()[0, 0])
@@ -84,10 +92,18 @@ REFUSED = [
     ((), IDS, r"holds no patterns: .*attn_implementation='eager'"),
     (("a",), IDS, "The source is a tuple of str"),
     ([torch.rand(3, 4, 6, 6), torch.rand(3, 5, 6, 6)], IDS, "The layers' patterns have the shapes"),
-    (torch.zeros(2, 4, 6, 6, dtype=torch.int64), IDS, "The patterns are torch.int64, but must be floats"),
+    (
+        torch.zeros(2, 4, 6, 6, dtype=torch.int64),
+        IDS,
+        "The patterns are torch.int64, but must be floats",
+    ),
     (torch.rand(4, 6, 6), IDS, r"shape \[4, 6, 6\], but must be \[layer, head, query, key\]"),
     (torch.rand(2, 4, 5, 6), IDS, "5 queries and 6 keys"),
-    (torch.rand(2, 4, 6, 6), IDS[:5], r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]"),
+    (
+        torch.rand(2, 4, 6, 6),
+        IDS[:5],
+        r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]",
+    ),
     (torch.rand(2, 2, 4, 6, 6), IDS.expand(3, 6), r"need \[2, 6\]"),
     (torch.rand(0, 4, 6, 6), IDS, "they are empty"),
     (torch.rand(2, 4, 6, 6), IDS.float(), "whole numbers"),

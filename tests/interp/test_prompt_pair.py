@@ -1,4 +1,6 @@
-"""Pairs of prompts: the corruption differs where it should, and has the other answer by the task's own rule."""
+"""Pairs of prompts: the corruption differs where it should, and has the other answer by the task's
+own rule.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ from tasks import (
 )
 
 
-@pytest.mark.parametrize("task", [InductionTask(vocab_size=60, length=24), MQARTask(vocab_size=64, length=64)])
+@pytest.mark.parametrize(
+    "task", [InductionTask(vocab_size=60, length=24), MQARTask(vocab_size=64, length=64)]
+)
 def test_only_the_two_ids_are_swapped_and_only_before_the_scored_position(task):
     pair = prompt_pair(task, size=20, seed=3)
     assert not (pair.answer == pair.other).any()
@@ -48,9 +52,14 @@ def test_a_task_whose_answers_are_not_in_the_prompt_is_refused():
 
         def batch(self, size, rng):
             batch = NGramTask().batch(size, rng)
-            return type(batch)(np.arange(batch.inputs.size).reshape(batch.inputs.shape), np.full_like(batch.inputs, -1))
+            return type(batch)(
+                np.arange(batch.inputs.size).reshape(batch.inputs.shape),
+                np.full_like(batch.inputs, -1),
+            )
 
-    with pytest.raises(ConfigError, match="No sequence of task 'unseen' has an answer that occurs before it"):
+    with pytest.raises(
+        ConfigError, match="No sequence of task 'unseen' has an answer that occurs before it"
+    ):
         prompt_pair(Unseen(), size=2)
     with pytest.raises(ConfigError, match="size is 0"):
         prompt_pair(InductionTask(vocab_size=60, length=24), size=0)
@@ -59,7 +68,9 @@ def test_a_task_whose_answers_are_not_in_the_prompt_is_refused():
 
 
 def hopped(before, token, hops):
-    """The rule of the multi-hop task in plain Python; one hop is the rule of induction and of recall."""
+    """The rule of the multi-hop task in plain Python; one hop is the rule of induction and of
+    recall.
+    """
     end = len(before)
     for _ in range(hops):
         end = max(i for i in range(end) if before[i] == token) + 1
@@ -75,7 +86,11 @@ HOPPED = MultiHopTask(vocab_size=60, length=40, max_hops=2, alphabet=30)
 def test_two_keys_change_places_and_the_answer_becomes_the_other_ones(task):
     pair = prompt_pair(task, size=20, seed=3, corrupt="key")
     for row in range(20):
-        at, clean, corrupted = int(pair.position[row]), pair.clean[row].tolist(), pair.corrupted[row].tolist()
+        at, clean, corrupted = (
+            int(pair.position[row]),
+            pair.clean[row].tolist(),
+            pair.corrupted[row].tolist(),
+        )
         moved = [i for i in range(len(clean)) if clean[i] != corrupted[i]]
         one, two = moved
         assert two < at
@@ -90,7 +105,9 @@ def test_two_keys_change_places_and_the_answer_becomes_the_other_ones(task):
 
 
 def of_depo(task, prompt, at):
-    """Walk k successors from the name of the last query; the answer's next token follows those that are there."""
+    """Walk k successors from the name of the last query; the answer's next token follows those that
+    are there.
+    """
     ends = {i for i, word in enumerate(task.words(np.arange(task.vocab_size))) if word.isdigit()}
     names, name = [], ()
     for token in prompt[1 : at + 1]:
@@ -140,7 +157,9 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(("task", "right"), RIGHT)
-def test_by_the_rule_of_the_task_the_other_answer_is_the_only_right_one_in_the_corrupted_prompt(task, right):
+def test_by_the_rule_of_the_task_the_other_answer_is_the_only_right_one_in_the_corrupted_prompt(
+    task, right
+):
     pair = prompt_pair(task, size=40, seed=1)
     for row in range(40):
         at = int(pair.position[row])
@@ -148,12 +167,16 @@ def test_by_the_rule_of_the_task_the_other_answer_is_the_only_right_one_in_the_c
         assert right(task, pair.corrupted[row].tolist(), at) == {int(pair.other[row])}
 
 
-@pytest.mark.parametrize("task", [TriggerTask(), TextTask(corpus="sample", vocab_size=300, length=64)])
+@pytest.mark.parametrize(
+    "task", [TriggerTask(), TextTask(corpus="sample", vocab_size=300, length=64)]
+)
 def test_what_is_known_by_heart_is_not_scored(task):
     """In both prompts the answer followed the last occurrence of the scored token."""
     pair = prompt_pair(task, size=40)
     for prompts, answers in ((pair.clean, pair.answer), (pair.corrupted, pair.other)):
-        for row, at, answer in zip(prompts.tolist(), pair.position.tolist(), answers.tolist(), strict=True):
+        for row, at, answer in zip(
+            prompts.tolist(), pair.position.tolist(), answers.tolist(), strict=True
+        ):
             assert hopped(row[:at], row[at], 1) == answer
 
 
@@ -162,5 +185,7 @@ UNFIT = [(NGramTask(), "answer"), (NGramTask(), "key"), (DepoTask(), "key"), (IG
 
 @pytest.mark.parametrize(("task", "corrupt"), UNFIT)
 def test_tasks_without_another_right_answer_are_refused(task, corrupt):
-    with pytest.raises(ConfigError, match=f"corrupt is '{corrupt}', but a corrupted prompt of task '{task.kind}'"):
+    with pytest.raises(
+        ConfigError, match=f"corrupt is '{corrupt}', but a corrupted prompt of task '{task.kind}'"
+    ):
         prompt_pair(task, 4, corrupt=corrupt)

@@ -43,5 +43,7 @@ def test_its_prompts_can_be_corrupted_and_keep_their_bos_token(corrupt):
 
 
 def test_a_sequence_too_long_for_the_model_is_refused():
-    with pytest.raises(ConfigError, match="length is 40, but must be at most the model's n_ctx, 33"):
+    with pytest.raises(
+        ConfigError, match="length is 40, but must be at most the model's n_ctx, 33"
+    ):
         RepeatedTokens(tokens_of(False).model, 40).drawn(2, 0)

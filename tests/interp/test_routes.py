@@ -18,9 +18,23 @@ WINDOW, HEADS, GROUPS, D_HEAD, POS = 3, 4, 2, 6, 7
 
 
 def random_model(positional="rope", **changes):
-    fields = {"n_layers": 2, "d_model": 20, "n_heads": HEADS, "n_key_value_heads": GROUPS, "d_head": D_HEAD}
-    fields |= {"d_mlp": 14, "d_vocab": 19, "n_ctx": 12, "attention": "kv_shift", "shift_window": WINDOW}
-    model = Transformer(ModelConfig(**{**fields, "positional": positional, **changes}), seed=3).double()
+    fields = {
+        "n_layers": 2,
+        "d_model": 20,
+        "n_heads": HEADS,
+        "n_key_value_heads": GROUPS,
+        "d_head": D_HEAD,
+    }
+    fields |= {
+        "d_mlp": 14,
+        "d_vocab": 19,
+        "n_ctx": 12,
+        "attention": "kv_shift",
+        "shift_window": WINDOW,
+    }
+    model = Transformer(
+        ModelConfig(**{**fields, "positional": positional, **changes}), seed=3
+    ).double()
     with torch.no_grad():
         for layer in model.layers:
             if layer.attn.shifted:
@@ -71,7 +85,9 @@ def loop_z(model, cache, layer, head, alpha, beta_of_alpha):
                 bias = -slope * (t - s) if alibi else 0.0
                 scores.append((query * keys[s]).sum(-1) / math.sqrt(D_HEAD) + bias)
             weights = torch.stack(scores).softmax(dim=0)
-            z[:, t] += sum(w[:, None] * value for w, value in zip(weights, values[: t + 1], strict=True))
+            z[:, t] += sum(
+                w[:, None] * value for w, value in zip(weights, values[: t + 1], strict=True)
+            )
     return z
 
 
@@ -95,7 +111,9 @@ def test_every_route_of_every_head_is_what_loops_give(tokens, positional, layer)
     model = random_model(positional)
     _, cache = model.run_with_cache(tokens)
     contributions = route_contributions(model, tokens, layer)
-    assert set(contributions) == {Route(key, value) for key, value in itertools.product((None, 0, 1, 2), repeat=2)}
+    assert set(contributions) == {
+        Route(key, value) for key, value in itertools.product((None, 0, 1, 2), repeat=2)
+    }
     for head in range(HEADS):
         attn = model.layers[layer].attn
         alpha, beta = attn.alpha[head // 2], attn.beta[head // 2]
@@ -119,11 +137,20 @@ def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
     table = route_effects(model, batch, routes=[Route(2, None), Route(0, 1)])
     assert list(table.columns) == ["layer", "head", "key", "value", "loss_rise", "accuracy_fall"]
     table = table[table["layer"] == 1]
-    expected_rows = [(1, head, *names) for head in range(HEADS) for names in (("2 before", "all"), ("own", "previous"))]
-    assert list(table[["layer", "head", "key", "value"]].itertuples(index=False, name=None)) == expected_rows
+    expected_rows = [
+        (1, head, *names)
+        for head in range(HEADS)
+        for names in (("2 before", "all"), ("own", "previous"))
+    ]
+    assert (
+        list(table[["layer", "head", "key", "value"]].itertuples(index=False, name=None))
+        == expected_rows
+    )
 
     def graded_by_hand(logits):
-        loss = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten(), ignore_index=IGNORE)
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), torch.from_numpy(targets).flatten(), ignore_index=IGNORE
+        )
         right = (logits.argmax(-1).numpy() == answers)[answers != IGNORE]
         return loss.item(), right.mean()
 
@@ -155,7 +182,9 @@ def test_together_takes_a_route_from_all_heads_of_a_layer():
         [0, "all", "previous", "all"],
         [1, "all", "previous", "all"],
     ]
-    before = F.cross_entropy(model(torch.from_numpy(tokens)).flatten(0, 1), torch.from_numpy(batch.targets).flatten())
+    before = F.cross_entropy(
+        model(torch.from_numpy(tokens)).flatten(0, 1), torch.from_numpy(batch.targets).flatten()
+    )
     for layer in range(2):
         changed = random_model()
         changed.layers[layer].attn.alpha[:, 1] = 0
@@ -172,8 +201,14 @@ def test_together_takes_a_route_from_all_heads_of_a_layer():
     [
         ({"routes": [Route(3, None)]}, r"key column of .* is 3, but the shift has columns 0 to 2"),
         ({"routes": [Route(0, -1)]}, r"value column of .* is -1, but the shift has columns 0 to 2"),
-        ({"batch": Batch(np.zeros((2, POS), dtype=np.int64), np.full((2, POS), IGNORE))}, "has no targets"),
-        ({"model": random_model(attention="vanilla")}, "attention is 'vanilla', which has no routes"),
+        (
+            {"batch": Batch(np.zeros((2, POS), dtype=np.int64), np.full((2, POS), IGNORE))},
+            "has no targets",
+        ),
+        (
+            {"model": random_model(attention="vanilla")},
+            "attention is 'vanilla', which has no routes",
+        ),
     ],
 )
 def test_what_cannot_be_ablated_is_named(tokens, change, message):

@@ -37,7 +37,15 @@ def small(window=2, attention="kv_shift", seed=0, groups=2):
 @torch.no_grad()
 def with_shifts(alpha, beta):
     """One layer, a head for each pair."""
-    config = ModelConfig(n_layers=1, d_model=8, n_heads=len(alpha), d_head=2, d_vocab=9, n_ctx=5, attention="kv_shift")
+    config = ModelConfig(
+        n_layers=1,
+        d_model=8,
+        n_heads=len(alpha),
+        d_head=2,
+        d_vocab=9,
+        n_ctx=5,
+        attention="kv_shift",
+    )
     model = Transformer(config).double()
     model.layers[0].attn.alpha.copy_(torch.tensor(alpha))
     model.layers[0].attn.beta.copy_(torch.tensor(beta))
@@ -46,12 +54,17 @@ def with_shifts(alpha, beta):
 
 @torch.no_grad()
 def regauged(model, generator):
-    """(alpha, W_K) -> (c alpha, W_K / c) and (beta, W_V) -> (c beta, W_V / c), a c of either sign for each head."""
+    """(alpha, W_K) -> (c alpha, W_K / c) and (beta, W_V) -> (c beta, W_V / c), a c of either sign
+    for each head.
+    """
     changed = Transformer(model.cfg).double().eval()
     changed.load_state_dict(model.state_dict())
     for layer in changed.layers:
         attn = layer.attn
-        for weight, projection in ((attn.alpha, attn.k_proj.weight), (attn.beta, attn.v_proj.weight)):
+        for weight, projection in (
+            (attn.alpha, attn.k_proj.weight),
+            (attn.beta, attn.v_proj.weight),
+        ):
             c = torch.empty(len(weight), dtype=torch.float64).uniform_(0.1, 5, generator=generator)
             c *= torch.randint(2, c.shape, generator=generator) * 2 - 1
             weight.mul_(c[:, None])
@@ -67,11 +80,22 @@ def test_angles_and_shares_by_hand():
     alpha = [[2.0, 0.0], [0.0, -3.0], [1.0, 1.0], [-1.0, 1.0], [-4.0, 3.0], [0.0, 0.0]]
     report = shift_report(with_shifts(alpha, alpha))
     for name in ("alpha", "beta"):
-        expected = [0, math.pi / 2, math.pi / 4, 3 * math.pi / 4, math.pi - math.atan(3 / 4), math.nan]
+        expected = [
+            0,
+            math.pi / 2,
+            math.pi / 4,
+            3 * math.pi / 4,
+            math.pi - math.atan(3 / 4),
+            math.nan,
+        ]
         np.testing.assert_allclose(report[f"{name}_angle"], expected)
         np.testing.assert_allclose(report[f"{name}_share"], [0, 1, 0.5, 0.5, 3 / 7, math.nan])
-        np.testing.assert_allclose(report[f"{name}1_unit"], [1, 0, diagonal, diagonal, 0.8, math.nan], atol=1e-15)
-        np.testing.assert_allclose(report[f"{name}2_unit"], [0, 1, diagonal, -diagonal, -0.6, math.nan], atol=1e-15)
+        np.testing.assert_allclose(
+            report[f"{name}1_unit"], [1, 0, diagonal, diagonal, 0.8, math.nan], atol=1e-15
+        )
+        np.testing.assert_allclose(
+            report[f"{name}2_unit"], [0, 1, diagonal, -diagonal, -0.6, math.nan], atol=1e-15
+        )
         np.testing.assert_array_equal(report[[f"{name}1", f"{name}2"]].to_numpy(), np.array(alpha))
         larger = ["own", "previous", "previous", "previous", "own", "previous"]
         raw = ["own", "own", "previous", "previous", "previous", "previous"]
@@ -83,7 +107,9 @@ def test_angles_and_shares_by_hand():
 
 
 @given(
-    st.lists(st.floats(-1e3, 1e3).map(lambda x: x if abs(x) > 1e-3 else 0.0), min_size=2, max_size=4).filter(any),
+    st.lists(
+        st.floats(-1e3, 1e3).map(lambda x: x if abs(x) > 1e-3 else 0.0), min_size=2, max_size=4
+    ).filter(any),
     st.floats(1e-3, 1e3),
     st.booleans(),
 )
@@ -131,7 +157,8 @@ def test_quadrants_by_hand():
     ]
     assert table["raw"].tolist() == [2, 1, 3, 0]
     assert table["gauge_free"].tolist() == [3, 1, 2, 0]
-    # Signs changed: (own, own) x 2 -> (previous, previous), (own, previous) -> (previous, own) and so on.
+    # Signs changed: (own, own) x 2 -> (previous, previous), (own, previous) -> (previous, own) and
+    # so on.
     assert table["flipped"].tolist() == [0, 2, 1, 3]
 
 

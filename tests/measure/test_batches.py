@@ -1,4 +1,6 @@
-"""Batches of a task: drawn as a function of task, seed, split and step, and refused where they are no rows of it."""
+"""Batches of a task: drawn as a function of task, seed, split and step, and refused where they are
+no rows of it.
+"""
 
 import dataclasses
 
@@ -16,7 +18,11 @@ BATCH = draw(TASK, 0, "train", 3, 4)
 
 def test_a_batch_is_a_function_of_seed_split_and_step():
     assert np.array_equal(BATCH.inputs, draw(TASK, 0, "train", 3, 4).inputs)
-    others = [draw(TASK, 1, "train", 3, 4), draw(TASK, 0, "eval", 3, 4), draw(TASK, 0, "train", 2, 4)]
+    others = [
+        draw(TASK, 1, "train", 3, 4),
+        draw(TASK, 0, "eval", 3, 4),
+        draw(TASK, 0, "train", 2, 4),
+    ]
     assert not any(np.array_equal(BATCH.inputs, other.inputs) for other in others)
 
 
@@ -38,7 +44,10 @@ def changed(array, value):
         ({"inputs": BATCH.inputs.tolist()}, "inputs as list, but"),
         ({"inputs": changed(BATCH.inputs, 20)}, "id 20 in inputs, but ids are 0 to 19"),
         ({"inputs": changed(BATCH.inputs, IGNORE)}, "id -100 in inputs"),
-        ({"targets": changed(BATCH.targets, -1)}, "id -1 in targets, .* or -100 where nothing is scored"),
+        (
+            {"targets": changed(BATCH.targets, -1)},
+            "id -1 in targets, .* or -100 where nothing is scored",
+        ),
         (
             {"document_starts": np.zeros((4, 5), dtype=bool)},
             r"starts as bool, \[4, 5\], but .* bool, \[4, 6\]",

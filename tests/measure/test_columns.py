@@ -10,10 +10,14 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "analyse.md"
 
 
 def test_the_guide_explains_every_column_in_the_words_of_the_list():
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+) \|$", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert rows[: len(COLUMNS)] == [(column.name, column.meaning) for column in COLUMNS]
 
 
 def test_help_lists_every_column():
     said = " ".join((head_scores.__doc__ or "").split())
-    assert [column.name for column in COLUMNS if f"- {column.name}: {column.meaning}" not in said] == []
+    assert [
+        column.name for column in COLUMNS if f"- {column.name}: {column.meaning}" not in said
+    ] == []

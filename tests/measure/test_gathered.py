@@ -55,12 +55,18 @@ def test_queries_by_hand():
     kept[0, [5, 9, 30]] = kept[1, 0] = True
     queries = query_positions(kept)
     assert queries is not None
-    assert queries.tolist() == [[5, 9, 30, 0], [0, 1, 2, 3], [0, 1, 2, 3]]  # 3, up to a multiple of 32 / 16
+    assert queries.tolist() == [
+        [5, 9, 30, 0],
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+    ]  # 3, up to a multiple of 32 / 16
 
 
 @pytest.mark.parametrize(("largest", "masks"), [(384, [None, (3, 1, 4, 32)]), (383, [None, None])])
 def test_no_mask_is_larger_than_the_largest(monkeypatch, largest, masks):
-    """Of a long row's many queries it would take more memory than the layer at every position: 3 * 4 * 32 scores."""
+    """Of a long row's many queries it would take more memory than the layer at every position: 3 *
+    4 * 32 scores.
+    """
     given, kernel = [], torch.nn.functional.scaled_dot_product_attention
 
     def fused(q, k, v, attn_mask=None, **options):
@@ -84,7 +90,9 @@ def test_queries_are_different_positions_and_include_all_that_are_kept(kept):
     queries, length = query_positions(kept), kept.shape[1]
     fullest = max(row.sum() for row in kept)
     if queries is None:
-        assert 2 * (fullest + max(1, length // 16)) > length  # else rounding up would have kept it within half
+        assert (
+            2 * (fullest + max(1, length // 16)) > length
+        )  # else rounding up would have kept it within half
         return
     assert 2 * queries.shape[1] <= length
     for row, at in zip(kept, queries.tolist(), strict=True):

@@ -14,7 +14,9 @@ from tasks import IGNORE, InductionTask
 @pytest.mark.parametrize("score", ["all", "first", "tokens"])
 def test_loss_and_gradients_equal_the_masked_full_loss(score):
     task = InductionTask(vocab_size=96, length=16, score=score)
-    model = Transformer(ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=96, n_ctx=16, attention="kv_shift"))
+    model = Transformer(
+        ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=96, n_ctx=16, attention="kv_shift")
+    )
     batch = draw(task, 0, "train", 0, 8)
     kept = training_batch(batch.inputs, batch.targets)
 

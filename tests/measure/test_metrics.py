@@ -27,7 +27,9 @@ from tasks import IGNORE, Batch, InductionTask, MQARTask, MultiHopTask, NGramTas
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_not_summed_in_half_precision(dtype):
     """6000 rows of a perfect head: their sum is beyond float16, and bfloat16 counts to 256."""
-    patterns = torch.eye(16, dtype=dtype).roll(-1, 0).roll(-1, 1).expand(6000, 1, 16, 16) * 0.498046875
+    patterns = (
+        torch.eye(16, dtype=dtype).roll(-1, 0).roll(-1, 1).expand(6000, 1, 16, 16) * 0.498046875
+    )
     places = torch.eye(16, dtype=torch.bool).expand(6000, -1, -1)
     assert mean_attention(patterns, places).item() == pytest.approx(0.498046875, abs=1e-6)
     double = mean_attention(patterns.double(), places)
@@ -48,7 +50,9 @@ def test_held_out_counts_by_hand():
             hits = [int(logits[row, t].argmax() == batch.answers[row, t]) for t in answered]
             right += hits
             first_right.append(hits[0])
-            losses += [-logits[row, t].log_softmax(0)[batch.targets[row, t]].item() for t in answered[:1]]
+            losses += [
+                -logits[row, t].log_softmax(0)[batch.targets[row, t]].item() for t in answered[:1]
+            ]
     assert measured["eval_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert measured["accuracy"] == pytest.approx(sum(right) / len(right))
     assert measured["accuracy_first"] == pytest.approx(sum(first_right) / len(first_right))
@@ -82,7 +86,9 @@ def test_every_number_has_its_name(three_hops):
     _, cache = model.run_with_cache(probe.tokens)
     for layer in range(2):
         scores = mean_attention(cache["pattern", layer], probe.matches)
-        assert [row[f"prefix_{layer}.{head}"] for head in range(4)] == pytest.approx(scores.tolist())
+        assert [row[f"prefix_{layer}.{head}"] for head in range(4)] == pytest.approx(
+            scores.tolist()
+        )
 
 
 @pytest.mark.parametrize("at_once", [None, 2])
@@ -110,8 +116,14 @@ class AnswersByRule(Transformer):
 
 
 ROWS = np.array([[0, 1, 2], [3, 4, 0], [1, 1, 4], [2, 0, 3]])
-ASKED = np.where([[1, 0, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1]], [[0, 9, 3], [4, 0, 0], [9, 1, 0], [9, 9, 4]], IGNORE)
-TRAINED = np.where([[1, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 1]], 2, IGNORE)  # on other positions than are asked
+ASKED = np.where(
+    [[1, 0, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1]],
+    [[0, 9, 3], [4, 0, 0], [9, 1, 0], [9, 9, 4]],
+    IGNORE,
+)
+TRAINED = np.where(
+    [[1, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 1]], 2, IGNORE
+)  # on other positions than are asked
 HOPS = np.array([7, 2, 2, 7])
 GAPS = np.array([[1, 4, 2], [1, 3, 6], [8, 1, 2], [4, 4, 3]])
 POWERS = {1: 1, 2: 2, 3: 2, 6: 4}  # 8 is only where nothing is asked
@@ -146,7 +158,11 @@ def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut, monkeypatch):
     for row, t in np.ndindex(ROWS.shape):
         if ASKED[row, t] != IGNORE:
             right = (ROWS[row, t] + offset) % 5 == ASKED[row, t]
-            for column in ("accuracy", f"accuracy_hops_{HOPS[row]}", f"accuracy_gap_{POWERS[int(GAPS[row, t])]}"):
+            for column in (
+                "accuracy",
+                f"accuracy_hops_{HOPS[row]}",
+                f"accuracy_gap_{POWERS[int(GAPS[row, t])]}",
+            ):
                 hits.setdefault(column, []).append(right)
     expected = {column: sum(right) / len(right) for column, right in hits.items()}
     assert {column: measured[column] for column in expected} == pytest.approx(expected)
@@ -154,7 +170,9 @@ def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut, monkeypatch):
 
 
 def test_an_accuracy_over_nothing_is_not_a_number():
-    batch = evaluation_batch(Batch(inputs=ROWS, targets=TRAINED, answers=np.full_like(ROWS, IGNORE)))
+    batch = evaluation_batch(
+        Batch(inputs=ROWS, targets=TRAINED, answers=np.full_like(ROWS, IGNORE))
+    )
     measured = held_out(AnswersByRule(0), [batch])
     assert np.isfinite(measured["eval_loss"])
     assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()
@@ -224,5 +242,7 @@ def test_attention_to_the_answer_is_recorded_on_the_tasks_own_rows(task):
                 t = next(t for t, answer in enumerate(answers) if answer != IGNORE)
                 after = [i + 1 for i in range(t - 1) if x[i] == x[t] and x[i + 1] == answers[t]]
                 assert after
-                seen.append(sum(cache["pattern", layer][r, head, t, place].item() for place in after))
+                seen.append(
+                    sum(cache["pattern", layer][r, head, t, place].item() for place in after)
+                )
             assert row[f"answer_{layer}.{head}"] == pytest.approx(np.mean(seen), abs=1e-6)

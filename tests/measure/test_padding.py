@@ -101,7 +101,9 @@ def test_a_batch_is_moved_with_its_targets_and_groups():
     inputs = np.array([[0, 0, 5, 6], [1, 2, 3, 0]])
     targets = np.array([[IGNORE, IGNORE, IGNORE, 9], [IGNORE, 8, IGNORE, IGNORE]])
     groups = {"gap": inputs * 10, "hops": np.array([1, 2])}
-    moved, real = moved_batch(Batch(inputs, targets, groups=groups), mask_of(torch.from_numpy(inputs), padding=0))
+    moved, real = moved_batch(
+        Batch(inputs, targets, groups=groups), mask_of(torch.from_numpy(inputs), padding=0)
+    )
     assert moved.inputs.tolist() == [[5, 6, 0, 0], [1, 2, 3, 0]]
     assert moved.targets.tolist() == [[IGNORE, 9, IGNORE, IGNORE], [IGNORE, 8, IGNORE, IGNORE]]
     assert moved.groups["gap"].tolist() == (moved.inputs * 10).tolist()

@@ -22,7 +22,9 @@ BEGINNING: dict[str, Task] = {
 
 @pytest.mark.parametrize("name", BEGINNING)
 def test_a_probe_begins_as_rows_do_and_draws_content_alone(name):
-    """Compared with drawn rows: what is first in them is never inside a probe, nor is what they mark or fill with."""
+    """Compared with drawn rows: what is first in them is never inside a probe, nor is what they
+    mark or fill with.
+    """
     task = BEGINNING[name]
     drawn = task.batch(200, np.random.default_rng(1)).inputs
     probe = task_probe(task)
@@ -34,7 +36,9 @@ def test_a_probe_begins_as_rows_do_and_draws_content_alone(name):
     special = first | ({0, 1, 2, 3, 4} if name == "igsm" else set())
     assert not special & set(tokens[:, 1:].unique().tolist())
     assert set(tokens.unique().tolist()) <= set(drawn.ravel().tolist())
-    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=task.vocab_size, n_ctx=200))
+    model = Transformer(
+        ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=task.vocab_size, n_ctx=200)
+    )
     model.trained_on = task
     for repeats in (2, 4):
         rows = probe_rows(model_tokens(model), repeats, 5)

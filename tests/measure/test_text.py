@@ -55,11 +55,15 @@ def test_frequencies_cost_the_cross_entropy_of_training_and_held_out_text(tmp_pa
     """Three quarters of all letters are "a" and the others "b", in any order."""
     for n in range(40):
         (tmp_path / f"{n}").mkdir()
-        (tmp_path / f"{n}" / "a.txt").write_text("".join(np.random.default_rng(n).permutation(list("aaab" * 40))))
+        (tmp_path / f"{n}" / "a.txt").write_text(
+            "".join(np.random.default_rng(n).permutation(list("aaab" * 40)))
+        )
     task = TextTask(corpus=str(tmp_path), vocab_size=256, length=24)
     n = 1024 * 24
     common, rare = (n * 3 / 4 + 1) / (n + 256), (n / 4 + 1) / (n + 256)
-    assert frequency_loss(task) == pytest.approx(-0.75 * math.log(common) - 0.25 * math.log(rare), rel=0.02)
+    assert frequency_loss(task) == pytest.approx(
+        -0.75 * math.log(common) - 0.25 * math.log(rare), rel=0.02
+    )
     uniform = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=256, n_ctx=24))
     torch.nn.init.zeros_(uniform.unembed.weight)
     batch = task.held_out.batch(8, np.random.default_rng(0))
@@ -68,7 +72,9 @@ def test_frequencies_cost_the_cross_entropy_of_training_and_held_out_text(tmp_pa
 
 def test_losses_are_the_cross_entropy_in_evaluation_mode_and_in_pieces(monkeypatch):
     torch.manual_seed(0)
-    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=300, n_ctx=32, dropout=0.3)).train()
+    model = Transformer(
+        ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=300, n_ctx=32, dropout=0.3)
+    ).train()
     batch = TOKENS.batch(5, np.random.default_rng(0))
     whole = token_losses(model, batch.inputs, batch.targets)
     assert model.training
@@ -87,7 +93,11 @@ def test_losses_are_the_cross_entropy_in_evaluation_mode_and_in_pieces(monkeypat
         (b"abcxabcy", 3, "......m"),
         (b"aaaa", 2, "..e"),  # "aa" after which a came; the first "aa" has no earlier one
         (b"abab", 1, "..e"),
-        (b"abacab", 1, "..m.e"),  # after a: first b, then c (misled), then b again (any of them will do)
+        (
+            b"abacab",
+            1,
+            "..m.e",
+        ),  # after a: first b, then c (misled), then b again (any of them will do)
         (b"abcd", 2, "..."),
     ],
 )
@@ -103,9 +113,16 @@ def test_classes_of_tokens_are_counted_in_bytes():
     vocabulary = TOKENS.prepared.vocabulary
     for row in range(20):
         for t in range(32):
-            text, truth = TOKENS.decode(batch.inputs[row, : t + 1]), vocabulary[batch.targets[row, t]]
+            text, truth = (
+                TOKENS.decode(batch.inputs[row, : t + 1]),
+                vocabulary[batch.targets[row, t]],
+            )
             context = text[-3:]
-            ends = [i + 3 for i in range(len(text) - 3) if text[i : i + 3] == context] if len(text) >= 3 else []
+            ends = (
+                [i + 3 for i in range(len(text) - 3) if text[i : i + 3] == context]
+                if len(text) >= 3
+                else []
+            )
             follows = [text[end : end + len(truth)] == truth for end in ends]
             expected = REST if not ends else ELIGIBLE if any(follows) else MISLED
             assert found[row, t] == expected
@@ -139,5 +156,7 @@ def test_packed_documents_cost_their_targets_alone_and_are_refused_where_context
         lambda: token_losses(Transformer(BYTES_MODEL), inputs, targets),
         lambda: position_classes(packed, inputs, targets),
     ):
-        with pytest.raises(ConfigError, match=r"positions have no target \(-100\), as in packed documents"):
+        with pytest.raises(
+            ConfigError, match=r"positions have no target \(-100\), as in packed documents"
+        ):
             measure()

@@ -36,7 +36,9 @@ def make_config():
 
 @pytest.fixture(scope="session")
 def make_model(make_config):
-    """Transformers of SIZES with some fields changed, with norm weights that are not 1 and biases that are not 0."""
+    """Transformers of SIZES with some fields changed, with norm weights that are not 1 and biases
+    that are not 0.
+    """
 
     def make(seed=0, **changes):
         model = Transformer(make_config(**changes), seed=seed)
@@ -57,7 +59,9 @@ PLAIN = ("embed.", "_proj.", "ln1.", "ln2.", "ln_final.")
 
 @pytest.fixture(scope="session")
 def make(make_model):
-    """Transformers as of `make_model`, in float64. Whatever vanilla attention lacks has values that no start gives."""
+    """Transformers as of `make_model`, in float64. Whatever vanilla attention lacks has values that
+    no start gives.
+    """
 
     def moved(**changes):
         model = make_model(**changes).double()
@@ -65,7 +69,9 @@ def make(make_model):
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 if not any(part in name for part in PLAIN):
-                    weight.add_(0.5 * torch.randn(weight.shape, generator=generator, dtype=torch.float64))
+                    weight.add_(
+                        0.5 * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+                    )
         return model
 
     return moved

@@ -1,7 +1,8 @@
 """The network token by token and head by head, in NumPy: slow, and without any code of the package.
 
-`logits` returns what `Transformer` must return, from the parameters alone. Formulas are those of the docstrings in
-`ihlab.model`. Vectors of a sequence are arrays [pos, width]; those of all heads are lists of such arrays.
+`logits` returns what `Transformer` must return, from the parameters alone. Formulas are those of
+the docstrings in `ihlab.model`. Vectors of a sequence are arrays [pos, width]; those of all heads
+are lists of such arrays.
 """
 
 import numpy as np
@@ -34,11 +35,16 @@ class Part:
 
 def logits(model, tokens):
     """Return the logits [pos, d_vocab] of one sequence of tokens [pos]."""
-    cfg, w = model.cfg, Part({name: p.detach().double().numpy() for name, p in model.state_dict().items()})
+    cfg, w = (
+        model.cfg,
+        Part({name: p.detach().double().numpy() for name, p in model.state_dict().items()}),
+    )
     tokens = np.asarray(tokens)
     x = w["embed.weight"][tokens]
     if cfg.bigram_table:
-        x = x + np.stack([w["bigram.weight"][bigram(tokens, t, cfg.bigram_table)] for t in range(len(x))])
+        x = x + np.stack(
+            [w["bigram.weight"][bigram(tokens, t, cfg.bigram_table)] for t in range(len(x))]
+        )
     x = smeared(w.below("smear"), x) if cfg.smear == "embedding" else x
     x = lerped(sigmoid(w["smear.weight"]), x) if cfg.smear == "interpolation" else x
     if cfg.positional == "learned":
@@ -51,7 +57,10 @@ def logits(model, tokens):
 
 def block(cfg, w, layer, stream):
     """Return the residual stream after a layer."""
-    mu, keeps = w.get("stream_shift.mu"), cfg.residual[layer] if isinstance(cfg.residual, tuple) else cfg.residual
+    mu, keeps = (
+        w.get("stream_shift.mu"),
+        cfg.residual[layer] if isinstance(cfg.residual, tuple) else cfg.residual,
+    )
     stream = stream + mu * back(stream) if cfg.stream_shift == "added" else stream
     read = lerped(mu, stream) if cfg.stream_shift == "before_norm" else stream
     read = norm(cfg, w.below("ln1"), read)
@@ -66,14 +75,22 @@ def block(cfg, w, layer, stream):
 
 
 def mlp(cfg, w, x):
-    branches = [w.linear(name, x) for name in ("gate_proj", "in_proj") if name == "in_proj" or cfg.mlp == "swiglu"]
+    branches = [
+        w.linear(name, x)
+        for name in ("gate_proj", "in_proj")
+        if name == "in_proj" or cfg.mlp == "swiglu"
+    ]
     if "D" in cfg.canon:
-        branches = [y + convolved(taps, y) for taps, y in zip(w["canon.weight"], branches, strict=True)]
+        branches = [
+            y + convolved(taps, y) for taps, y in zip(w["canon.weight"], branches, strict=True)
+        ]
     if cfg.mlp == "swiglu":
         gate, linear = branches
         return w.linear("out_proj", gate * sigmoid(gate) * linear)
     (pre,) = branches
-    return w.linear("out_proj", pre / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (pre + 0.044715 * pre**3))))
+    return w.linear(
+        "out_proj", pre / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (pre + 0.044715 * pre**3)))
+    )
 
 
 # Attention
@@ -83,9 +100,14 @@ def attention(cfg, w, layer, x):
     """Return the output of a layer's attention, for its input x."""
     n_pos, n_heads = len(x), cfg.n_heads
     queries, keys, values = rotated_heads(cfg, w, layer, x)
-    repeated = [each for each in zip(keys, values, strict=True) for _ in range(n_heads // len(keys))]
+    repeated = [
+        each for each in zip(keys, values, strict=True) for _ in range(n_heads // len(keys))
+    ]
     if cfg.recurrent and not (cfg.attention == "delta_hybrid" and layer % 2):
-        z = [recurrence(cfg, w, h // (n_heads // len(keys)), x, q, *repeated[h]) for h, q in enumerate(queries)]
+        z = [
+            recurrence(cfg, w, h // (n_heads // len(keys)), x, q, *repeated[h])
+            for h, q in enumerate(queries)
+        ]
     else:
         scores = [q @ k.T / cfg.d_head**0.5 for q, (k, _) in zip(queries, repeated, strict=True)]
         if cfg.attention == "multi_token":
@@ -95,12 +117,17 @@ def attention(cfg, w, layer, x):
             scores = [forgotten(w, h, x, each) for h, each in enumerate(scores)]
         z = [softmax(each) @ v for each, (_, v) in zip(scores, repeated, strict=True)]
     if cfg.attention == "output_gate":
-        z = [sigmoid(gate) * each for gate, each in zip(w.heads("out_gate", x, n_heads), z, strict=True)]
+        z = [
+            sigmoid(gate) * each
+            for gate, each in zip(w.heads("out_gate", x, n_heads), z, strict=True)
+        ]
     return w.linear("o_proj", np.concatenate(z, axis=1))
 
 
 def rotated_heads(cfg, w, layer, x):
-    """Return the queries, keys and values of all heads: projected, convolved, shifted, normalised and rotated."""
+    """Return the queries, keys and values of all heads: projected, convolved, shifted, normalised
+    and rotated.
+    """
     n_heads, n_kv = cfg.n_heads, cfg.n_key_value_heads
     queries = w.heads("q_proj", x, n_heads)
     keys, values = w.heads("k_proj", x, n_kv), w.heads("v_proj", x, n_kv)
@@ -117,7 +144,8 @@ def rotated_heads(cfg, w, layer, x):
         for part, each in (("query", queries), ("key", keys), ("value", values))
     )
     queries, keys, values = (
-        shifted(cfg, w, part, each) for part, each in (("query", queries), ("key", keys), ("value", values))
+        shifted(cfg, w, part, each)
+        for part, each in (("query", queries), ("key", keys), ("value", values))
     )
     if cfg.qk_norm:
         queries = [rms(q, cfg.eps) * w["q_norm.w"] for q in queries]
@@ -125,7 +153,9 @@ def rotated_heads(cfg, w, layer, x):
     keys = [rotate(cfg, layer, k) for k in keys]
     if cfg.attention == "adaptive_offset":
         keys = [
-            np.array([k[t - (t > 0 and v[t - 1] @ v[t - 1] > 4 * v[t] @ v[t])] for t in range(len(x))])
+            np.array(
+                [k[t - (t > 0 and v[t - 1] @ v[t - 1] > 4 * v[t] @ v[t])] for t in range(len(x))]
+            )
             for k, v in zip(keys, values, strict=True)
         ]
     return [rotate(cfg, layer, q) for q in queries], keys, values
@@ -149,10 +179,16 @@ def shifted(cfg, w, part, heads):
 
 
 def rotate(cfg, layer, x):
-    """Multiply pairs of channels, as complex numbers, by e^(i angle); the tables of angles are float32."""
+    """Multiply pairs of channels, as complex numbers, by e^(i angle); the tables of angles are
+    float32.
+    """
     if cfg.positional != "rope" or (cfg.rotary_layers and not cfg.rotary_layers[layer]):
         return x
-    fast = cfg.d_head // 4 if cfg.attention in ("partial_rotary", "key_offset", "adaptive_offset") else cfg.d_head
+    fast = (
+        cfg.d_head // 4
+        if cfg.attention in ("partial_rotary", "key_offset", "adaptive_offset")
+        else cfg.d_head
+    )
     return rotated(x, cfg.rotary_base, cfg.rotary_frequencies, cfg.rotary_scale, fast)
 
 
@@ -160,7 +196,11 @@ def rotated(x, base, frequencies=None, scale=1.0, fast=None):
     """Rotate all tokens; only the first `fast` pairs turn, if it is given."""
     n_pos, d = x.shape
     pair = np.arange(d // 2)
-    frequency = base ** (-2 * pair / d) * (pair < (fast or d)) if frequencies is None else np.array(frequencies)
+    frequency = (
+        base ** (-2 * pair / d) * (pair < (fast or d))
+        if frequencies is None
+        else np.array(frequencies)
+    )
     angle = np.arange(n_pos)[:, None] * frequency
     turn = np.float32(scale * np.cos(angle)).astype(float) + 1j * np.float32(scale * np.sin(angle))
     numbers = (x[:, : d // 2] + 1j * x[:, d // 2 :]) * turn
@@ -171,14 +211,23 @@ def bias(cfg, layer, head, n_pos):
     """Return -inf where a query may not see a key, and otherwise ALiBi's bias or 0."""
     slope = 0.0
     if cfg.positional == "alibi":
-        slopes = cfg.alibi_slopes or [2.0 ** (-8 * (h + 1) / cfg.n_heads) for h in range(cfg.n_heads)]
+        slopes = cfg.alibi_slopes or [
+            2.0 ** (-8 * (h + 1) / cfg.n_heads) for h in range(cfg.n_heads)
+        ]
         slope = slopes[head + (layer * cfg.n_heads if len(slopes) > cfg.n_heads else 0)]
     newest = [t - (cfg.mask == "strict") for t in range(n_pos)]
-    return np.array([[-slope * (t - s) if s <= newest[t] else -np.inf for s in range(n_pos)] for t in range(n_pos)])
+    return np.array(
+        [
+            [-slope * (t - s) if s <= newest[t] else -np.inf for s in range(n_pos)]
+            for t in range(n_pos)
+        ]
+    )
 
 
 def multi_token(cfg, taps, scores):
-    """S'[t, s] = sum over a, b of w[a, b] S[t - a, s - b], where S is 0 outside the sequence and at hidden keys."""
+    """S'[t, s] = sum over a, b of w[a, b] S[t - a, s - b], where S is 0 outside the sequence and at
+    hidden keys.
+    """
     n_pos, newest = len(scores), -1 if cfg.mask == "strict" else 0
     out = np.zeros_like(scores)
     for t in range(n_pos):
@@ -194,7 +243,10 @@ def forgotten(w, head, x, scores):
     """Add log f of every token after the key, up to the query."""
     log_f = -np.logaddexp(0, -w.linear("forget", x)[:, head])  # the log of the gate, a sigmoid
     return np.array(
-        [[score + log_f[s + 1 : t + 1].sum() for s, score in enumerate(row)] for t, row in enumerate(scores)]
+        [
+            [score + log_f[s + 1 : t + 1].sum() for s, score in enumerate(row)]
+            for t, row in enumerate(scores)
+        ]
     )
 
 
@@ -212,8 +264,13 @@ def recurrence(cfg, w, group, x, q, k, v):
             write = sigmoid(w.linear("erase", x)[t, group])
             state = decay[t] * (state - write * np.outer(k[t], k[t] @ state)) + write * pair
         else:
-            own, before = sigmoid(w.linear("trapezoid", x)[t, group]), pairs[t - 1] if t else 0 * pair
-            state = decay[t] * state + own * step[t] * pair + (1 - own) * step[t] * decay[t] * before
+            own, before = (
+                sigmoid(w.linear("trapezoid", x)[t, group]),
+                pairs[t - 1] if t else 0 * pair,
+            )
+            state = (
+                decay[t] * state + own * step[t] * pair + (1 - own) * step[t] * decay[t] * before
+            )
         z.append(q[t] @ state)
     return np.array(z)
 
@@ -237,12 +294,16 @@ def smeared(w, x):
 
 def convolved(taps, x):
     """Return the sum over r of taps[r] x[t - r]; taps are numbers or vectors."""
-    return np.array([sum(tap * x[t - r] for r, tap in enumerate(taps) if t >= r) for t in range(len(x))])
+    return np.array(
+        [sum(tap * x[t - r] for r, tap in enumerate(taps) if t >= r) for t in range(len(x))]
+    )
 
 
 def conv(w, part, head, x):
     """Return a head's queries, keys or values, plus what they are convolved to."""
-    return x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
+    return (
+        x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
+    )
 
 
 def dynamic(w, head, x, u):
@@ -250,7 +311,13 @@ def dynamic(w, head, x, u):
     taps = w["of_input"].reshape(-1, 4, x.shape[1])[head]
     return np.array(
         [
-            (u[t] + sum((w["weight"][head, j] + taps[j] @ x[t]) * u[t - j] for j in range(4) if t >= j)) / 3
+            (
+                u[t]
+                + sum(
+                    (w["weight"][head, j] + taps[j] @ x[t]) * u[t - j] for j in range(4) if t >= j
+                )
+            )
+            / 3
             for t in range(len(u))
         ]
     )
@@ -263,7 +330,9 @@ def canon(w, place, x):
 def norm(cfg, w, x):
     if cfg.norm == "none":
         return x
-    return rms(x - x.mean(axis=1, keepdims=True) if cfg.norm == "layer" else x, cfg.eps) * w["w"] + w.get("b")
+    return rms(x - x.mean(axis=1, keepdims=True) if cfg.norm == "layer" else x, cfg.eps) * w[
+        "w"
+    ] + w.get("b")
 
 
 def rms(x, eps):
@@ -282,5 +351,7 @@ def softmax(scores):
 
 
 def bigram(tokens, t, rows):
-    """Return the row of the table for a token and the one before it; the last row for the first token."""
+    """Return the row of the table for a token and the one before it; the last row for the first
+    token.
+    """
     return ((36313 * tokens[t]) ^ (27191 * tokens[t - 1])) % (rows - 1) if t else rows - 1

@@ -38,7 +38,9 @@ def test_weights_are_shown_in_the_layout_of_transformer_lens(make_config):
     attn(x)
     for head in range(4):
         torch.testing.assert_close(seen["hook_q"][:, :, head], x @ attn.W_Q[head])
-        torch.testing.assert_close(seen["hook_result"][:, :, head], seen["hook_z"][:, :, head] @ attn.W_O[head])
+        torch.testing.assert_close(
+            seen["hook_result"][:, :, head], seen["hook_z"][:, :, head] @ attn.W_O[head]
+        )
     for group in range(2):
         torch.testing.assert_close(seen["hook_k"][:, :, group], x @ attn.W_K[group])
         torch.testing.assert_close(seen["hook_v"][:, :, group], x @ attn.W_V[group])
@@ -86,7 +88,9 @@ def test_biases_are_shown_in_the_layout_of_transformer_lens(make_config, attenti
 
 
 def dropped_pattern(attn, x, explicit):
-    """What multiplies the values, seen by giving each key a value of its own: z is then the pattern itself."""
+    """What multiplies the values, seen by giving each key a value of its own: z is then the pattern
+    itself.
+    """
     seen, n_pos = {}, x.shape[1]
     attn.hook_v.add_hook(lambda v, hook: torch.eye(n_pos)[None, :, None].expand_as(v))
     attn.hook_z.add_hook(lambda z, hook: seen.update(z=z.transpose(1, 2)))
@@ -101,7 +105,9 @@ def dropped_pattern(attn, x, explicit):
 @pytest.mark.parametrize("mask", ["causal", "strict"])
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_in_training_dropout_falls_on_the_pattern(make_config, explicit, mask, rate):
-    """Entries are 0 with the chance `rate` (to five standard errors), else the pattern's over 1 - rate."""
+    """Entries are 0 with the chance `rate` (to five standard errors), else the pattern's over 1 -
+    rate.
+    """
     attn = Attention(make_config(n_key_value_heads=4, d_head=16, n_ctx=16, dropout=rate, mask=mask))
     x = torch.randn(50, 16, 20)
     dropped = dropped_pattern(attn.train(), x, explicit)["z"]

@@ -27,9 +27,15 @@ PLAIN = {"n_layers": 2, "d_model": 24, "n_heads": 4, "d_vocab": 19, "n_ctx": 12}
         ({"d_head": 10, "n_key_value_heads": 2, "d_mlp": 7}, (10, 2, 7)),
         ({"d_head": 5, "positional": "none"}, (5, 4, 64)),  # odd: nothing rotates pairs
         # 8/3 d_model, rounded up to an even number:
-        *(({"d_model": d_model}, (d_model // 4, 4, d_mlp)) for d_model, d_mlp in [(8, 22), (64, 172), (1024, 2732)]),
+        *(
+            ({"d_model": d_model}, (d_model // 4, 4, d_mlp))
+            for d_model, d_mlp in [(8, 22), (64, 172), (1024, 2732)]
+        ),
         # With gelu as many weights as SwiGLU's three matrices of 8/3 d_model:
-        *(({"d_model": d_model, "mlp": "gelu"}, (d_model // 4, 4, 4 * d_model)) for d_model in (24, 128)),
+        *(
+            ({"d_model": d_model, "mlp": "gelu"}, (d_model // 4, 4, 4 * d_model))
+            for d_model in (24, 128)
+        ),
     ],
     ids=str,
 )
@@ -52,7 +58,13 @@ def test_a_stored_config_reads_back_the_same():
     assert ModelConfig(**json.loads(json.dumps(asdict(gpt2)))) == gpt2
 
 
-OLD = {"mla_rank": None, "mla_norm": False, "mla_rope_width": None, "diff_norm": True, "shift_place": "before_rotary"}
+OLD = {
+    "mla_rank": None,
+    "mla_norm": False,
+    "mla_rope_width": None,
+    "diff_norm": True,
+    "shift_place": "before_rotary",
+}
 
 
 def test_a_config_stored_with_removed_fields_still_opens():
@@ -66,14 +78,21 @@ def test_a_config_stored_with_removed_fields_still_opens():
     [("mla_rank", 4), ("shift_place", "after_rotary")],
 )
 def test_a_removed_field_with_another_value_is_refused(name, value):
-    sentence = rf"ModelConfig\.{name} is {value!r}, but this field was removed: it must be {OLD[name]!r}\."
-    for open_as in (lambda fields: ModelConfig(**fields), lambda fields: from_plain(ModelConfig, fields)):
+    sentence = (
+        rf"ModelConfig\.{name} is {value!r}, but this field was removed: it must be {OLD[name]!r}\."
+    )
+    for open_as in (
+        lambda fields: ModelConfig(**fields),
+        lambda fields: from_plain(ModelConfig, fields),
+    ):
         with pytest.raises(ConfigError, match=sentence):
             open_as({**PLAIN, name: value})
 
 
 def test_residual_and_slopes_are_for_all_layers_or_one_each():
-    cfg = ModelConfig(**PLAIN, residual=(True, False), positional="alibi", alibi_slopes=tuple(range(8)))
+    cfg = ModelConfig(
+        **PLAIN, residual=(True, False), positional="alibi", alibi_slopes=tuple(range(8))
+    )
     assert [cfg.residual_in(layer) for layer in (0, 1)] == [True, False]
     assert [cfg.slopes_in(layer) for layer in (0, 1)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     shared = cfg.replace(residual=False, alibi_slopes=(1.0, 2.0, 3.0, 4.0))
@@ -122,27 +141,57 @@ def test_replace_refuses_typos():
     ("changes", "said"),
     [
         ({"d_model": 25}, ["ModelConfig.d_model is 25,", "n_heads=4 does not divide", "d_head"]),
-        ({"n_key_value_heads": 3}, ["ModelConfig.n_key_value_heads is 3,", "does not divide n_heads=4"]),
+        (
+            {"n_key_value_heads": 3},
+            ["ModelConfig.n_key_value_heads is 3,", "does not divide n_heads=4"],
+        ),
         ({"d_head": 5}, ["ModelConfig.d_head is 5,", "must be even"]),
         ({"shift_window": 1}, ["ModelConfig.shift_window is 1,", "at least 2"]),
-        ({"query_window": 2}, ["ModelConfig.query_window is 2,", "'vanilla' does not shift queries", "must be None"]),
-        ({"attention": "qkv_shift", "query_window": 3}, ["query_window is 3,", "from 2 to shift_window=2"]),
+        (
+            {"query_window": 2},
+            ["ModelConfig.query_window is 2,", "'vanilla' does not shift queries", "must be None"],
+        ),
+        (
+            {"attention": "qkv_shift", "query_window": 3},
+            ["query_window is 3,", "from 2 to shift_window=2"],
+        ),
         ({"d_mlp": -2}, ["ModelConfig.d_mlp is -2,", "at least 1"]),
         ({"eps": 0.0}, ["ModelConfig.eps is 0.0,", "positive"]),
         ({"init_std": -0.1}, ["ModelConfig.init_std is -0.1,", "not be negative"]),
-        ({"embed_std": 1.0, "tied_embeddings": True}, ["ModelConfig.embed_std is 1.0,", "must be None"]),
+        (
+            {"embed_std": 1.0, "tied_embeddings": True},
+            ["ModelConfig.embed_std is 1.0,", "must be None"],
+        ),
         (
             {"attention": "kvshift"},
-            ["ModelConfig.attention is 'kvshift' (did you mean 'kv_shift'?),", "'vanilla', 'kv_shift'"],
+            [
+                "ModelConfig.attention is 'kvshift' (did you mean 'kv_shift'?),",
+                "'vanilla', 'kv_shift'",
+            ],
         ),
-        ({"residual": (True,) * 3}, ["ModelConfig.residual is (True, True, True),", "each of 2 layers"]),
+        (
+            {"residual": (True,) * 3},
+            ["ModelConfig.residual is (True, True, True),", "each of 2 layers"],
+        ),
         ({"mask": "strickt"}, ["ModelConfig.mask is 'strickt',", "'causal', 'strict'"]),
         ({"alibi_slopes": (0.5,) * 4}, ["ModelConfig.alibi_slopes is", "positional is 'rope'"]),
-        ({"positional": "alibi", "alibi_slopes": (0.5,) * 3}, ["alibi_slopes is", "4 finite numbers", "or 8"]),
-        ({"positional": "alibi", "alibi_slopes": (math.nan,) * 4}, ["alibi_slopes is", "list of finite numbers"]),
+        (
+            {"positional": "alibi", "alibi_slopes": (0.5,) * 3},
+            ["alibi_slopes is", "4 finite numbers", "or 8"],
+        ),
+        (
+            {"positional": "alibi", "alibi_slopes": (math.nan,) * 4},
+            ["alibi_slopes is", "list of finite numbers"],
+        ),
         ({"dropout": 1.0}, ["ModelConfig.dropout is 1.0,", "less than 1"]),
-        ({"unembedding": "none", "d_vocab": 25}, ["ModelConfig.d_vocab is 25,", "the 24 entries", "d_model"]),
-        ({"unembedding": "none", "tied_embeddings": True}, ["ModelConfig.tied_embeddings is True,", "nothing to tie"]),
+        (
+            {"unembedding": "none", "d_vocab": 25},
+            ["ModelConfig.d_vocab is 25,", "the 24 entries", "d_model"],
+        ),
+        (
+            {"unembedding": "none", "tied_embeddings": True},
+            ["ModelConfig.tied_embeddings is True,", "nothing to tie"],
+        ),
         ({"d_model": 24.0}, ["ModelConfig.d_model is 24.0,", "a whole number"]),
         ({"n_head": 4}, ["no ModelConfig field 'n_head'", "did you mean 'n_heads'?"]),
     ],
@@ -154,7 +203,9 @@ def test_bad_settings_are_refused_with_what_would_be_right(changes, said):
     assert all(part in str(refusal.value) for part in said)
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if VARIANTS[name].attention != "attention:Attention"])
+@pytest.mark.parametrize(
+    "name", [name for name in BUILT_IN if VARIANTS[name].attention != "attention:Attention"]
+)
 def test_a_variant_is_one_file_and_one_line_of_the_registry(name):
     """Apart from options of its own, no other file of the model names it."""
     folder = Path(ihlab.model.__file__).parent

@@ -1,13 +1,14 @@
 """One table of contracts: what every attention variant does under every option of `ModelConfig`.
 
-In the models of the table (`tests.model.covering`) every variant meets every option, and every two options meet. No
-parameter has the value that it starts with. In float64, every model
+In the models of the table (`tests.model.covering`) every variant meets every option, and every two
+options meet. No parameter has the value that it starts with. In float64, every model
 
 - equals a loop over tokens (`tests.model.loops`), which has no code of the package;
 - is causal: later tokens do not change earlier logits;
 - gives the same logits with a hook at every hook point, and its activations fit together;
 - decodes in any chunks as in one forward pass, with hooks or without;
-- gives the residual stream at some positions as at all, also to hooks, and in each member of a stack;
+- gives the residual stream at some positions as at all, also to hooks, and in each member of a
+  stack;
 - has the gradients that finite differences give.
 """
 
@@ -30,7 +31,9 @@ N_POS = 9
 
 
 class Case(NamedTuple):
-    """A model in float64, tokens, its logits, and its logits and activations with a hook everywhere."""
+    """A model in float64, tokens, its logits, and its logits and activations with a hook
+    everywhere.
+    """
 
     model: Transformer
     tokens: torch.Tensor
@@ -74,11 +77,15 @@ def is_the_same_with_hooks(case):
 
 
 def says_what_is_computed(case):
-    """The pattern (a recurrence's kernel) reads z from the values, and heads' results are what attention adds."""
+    """The pattern (a recurrence's kernel) reads z from the values, and heads' results are what
+    attention adds.
+    """
     for layer, block in enumerate(case.model.layers):
         seen = case.cache.cache_dict
         seen = {
-            name.removeprefix(at): seen[name] for name in seen if name.startswith(at := f"blocks.{layer}.attn.hook_")
+            name.removeprefix(at): seen[name]
+            for name in seen
+            if name.startswith(at := f"blocks.{layer}.attn.hook_")
         }
         pattern = seen["kernel" if "kernel" in seen else "pattern"]
         v = seen["v"].repeat_interleave(block.attn.n_heads // seen["v"].shape[2], dim=2)
@@ -106,8 +113,12 @@ def gathers_queries(case):
     wanted = model.final_residual(case.tokens).flatten(0, 1)[INDEX]
     same(model.residual_at(case.tokens, INDEX), wanted)
     same(model.residual_at(case.tokens, INDEX, QUERIES), wanted)
-    names = [name for name in model.hook_dict if name.removeprefix("blocks.1.") in AT_EVERY_POSITION]
-    with model.hooks(fwd_hooks=[(name, lambda x, hook: seen.update({hook.name: x})) for name in names]):
+    names = [
+        name for name in model.hook_dict if name.removeprefix("blocks.1.") in AT_EVERY_POSITION
+    ]
+    with model.hooks(
+        fwd_hooks=[(name, lambda x, hook: seen.update({hook.name: x})) for name in names]
+    ):
         same(model.residual_at(case.tokens, INDEX, QUERIES), wanted)
     assert seen.keys() == set(names)
     for name, x in seen.items():
@@ -120,25 +131,35 @@ def stacks(case):
     weights = {name: torch.stack([p, other[name]]) for name, p in model.named_parameters()}
     tokens = torch.stack([case.tokens, case.tokens.flip(1)])
     at = [torch.stack([each, each]) for each in (INDEX, QUERIES)]
-    stacked = of_each_member(model, lambda model, *arguments: model.unembed(model.residual_at(*arguments)))
+    stacked = of_each_member(
+        model, lambda model, *arguments: model.unembed(model.residual_at(*arguments))
+    )
     found = stacked(weights, tokens, *at)
     same(found[0], case.logits.flatten(0, 1)[INDEX])
     same(found[1], functional_call(model, other, (tokens[1],)).flatten(0, 1)[INDEX])
 
 
 def has_gradients_of_finite_differences(case):
-    """Along one random direction of all parameters, of logits everywhere and of the stream at some positions."""
+    """Along one random direction of all parameters, of logits everywhere and of the stream at some
+    positions.
+    """
     generator, model = torch.Generator().manual_seed(2), case.model
     at = torch.randn(case.logits.shape, generator=generator, dtype=torch.float64)
 
     def value():
-        return (model(case.tokens) * at).sum() + model.residual_at(case.tokens, INDEX, QUERIES).square().sum()
+        return (model(case.tokens) * at).sum() + model.residual_at(
+            case.tokens, INDEX, QUERIES
+        ).square().sum()
 
     names, weights = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad(value(), weights)
-    along = [torch.randn(weight.shape, generator=generator, dtype=torch.float64) for weight in weights]
+    along = [
+        torch.randn(weight.shape, generator=generator, dtype=torch.float64) for weight in weights
+    ]
     for name, gradient, each in zip(names, gradients, along, strict=True):
-        if "frozen" in model.cfg.attention and ".attn." in name and "_shift." in name:  # by its rule, it does not learn
+        if (
+            "frozen" in model.cfg.attention and ".attn." in name and "_shift." in name
+        ):  # by its rule, it does not learn
             assert not gradient.any()
             each.zero_()
     values = []

@@ -9,7 +9,15 @@ from ihlab.model.transformer import Transformer
 from tasks import ConfigError
 
 N_CTX = 12
-SIZES = {"n_layers": 2, "d_model": 20, "n_heads": 4, "d_head": 6, "d_mlp": 14, "d_vocab": 19, "n_ctx": N_CTX}
+SIZES = {
+    "n_layers": 2,
+    "d_model": 20,
+    "n_heads": 4,
+    "d_head": 6,
+    "d_mlp": 14,
+    "d_vocab": 19,
+    "n_ctx": N_CTX,
+}
 KINDS = pytest.mark.parametrize(
     "kind",
     [
@@ -35,12 +43,18 @@ def greedy_by_full_forwards(model, tokens, max_new_tokens):
 
 @KINDS
 @pytest.mark.parametrize("chunks", [[4, 3, 2], [1] * 9], ids=str)
-def test_hook_points_hold_the_part_of_the_full_forward_that_the_chunk_is(make_model, tokens, kind, chunks):
-    """All of them: their positions are the chunk's, and the keys of scores and pattern those up to the chunk's end."""
+def test_hook_points_hold_the_part_of_the_full_forward_that_the_chunk_is(
+    make_model, tokens, kind, chunks
+):
+    """All of them: their positions are the chunk's, and the keys of scores and pattern those up to
+    the chunk's end.
+    """
     model = make_model(**kind)
     _, whole = model.run_with_cache(tokens)
     decoder, seen = Decoder(model, 3, 9), {}
-    with model.hooks(fwd_hooks=[(name, lambda x, hook: seen.update({hook.name: x})) for name in model.hook_dict]):
+    with model.hooks(
+        fwd_hooks=[(name, lambda x, hook: seen.update({hook.name: x})) for name in model.hook_dict]
+    ):
         start = 0
         for size in chunks:
             seen.clear()
@@ -62,7 +76,9 @@ def test_hook_points_hold_the_part_of_the_full_forward_that_the_chunk_is(make_mo
 
 def test_the_prompt_is_read_once_and_then_one_token_at_a_time(make_model, tokens):
     model, seen = make_model(), []
-    with model.hooks(fwd_hooks=[("hook_embed", lambda x, hook: seen.append((x.shape[1], x.is_inference())))]):
+    with model.hooks(
+        fwd_hooks=[("hook_embed", lambda x, hook: seen.append((x.shape[1], x.is_inference())))]
+    ):
         model.generate(tokens, 3)
     assert seen == [(9, True), (1, True), (1, True)]
 
@@ -72,8 +88,12 @@ def test_the_prompt_is_read_once_and_then_one_token_at_a_time(make_model, tokens
 
 @pytest.fixture
 def counting():
-    """A model that continues t with t + 1, by hand: no layer writes anything, the unembedding predicts t + 1."""
-    cfg = ModelConfig(n_layers=1, d_model=19, n_heads=1, d_head=2, d_vocab=19, n_ctx=12, norm="none", mlp="none")
+    """A model that continues t with t + 1, by hand: no layer writes anything, the unembedding
+    predicts t + 1.
+    """
+    cfg = ModelConfig(
+        n_layers=1, d_model=19, n_heads=1, d_head=2, d_vocab=19, n_ctx=12, norm="none", mlp="none"
+    )
     model = Transformer(cfg)
     with torch.no_grad():
         model.blocks[0].attn.o_proj.weight.zero_()
@@ -120,7 +140,10 @@ def test_an_interrupted_decoder_refuses_to_go_on(make_model, tokens):
     def fail(x, hook):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), model.hooks(fwd_hooks=[("blocks.1.hook_attn_out", fail)]):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        model.hooks(fwd_hooks=[("blocks.1.hook_attn_out", fail)]),
+    ):
         decoder.forward(tokens[:, :4])
     with pytest.raises(ConfigError, match="begin again with a new Decoder"):
         decoder.forward(tokens[:, 4:5])
@@ -135,10 +158,16 @@ def test_a_decoder_refuses_a_model_that_drops_out(make_model, tokens):
 # Refusals
 
 REFUSED_PROMPTS = {
-    "context full": ({"max_new_tokens": 4}, r"9 tokens and max_new_tokens is 4, together 13, .* n_ctx is 12"),
+    "context full": (
+        {"max_new_tokens": 4},
+        r"9 tokens and max_new_tokens is 4, together 13, .* n_ctx is 12",
+    ),
     "negative": ({"max_new_tokens": -1}, "max_new_tokens is -1, but must be at least 0"),
     "stop": ({"max_new_tokens": 1, "stop": 19}, "stop is 19, but must be a token id from 0 to 18"),
-    "pad": ({"max_new_tokens": 1, "stop": 1, "pad": -1}, "pad is -1, but must be a token id from 0 to 18"),
+    "pad": (
+        {"max_new_tokens": 1, "stop": 1, "pad": -1},
+        "pad is -1, but must be a token id from 0 to 18",
+    ),
     "pad alone": ({"max_new_tokens": 1, "pad": 1}, "pad is 1, but without stop"),
 }
 
@@ -177,10 +206,14 @@ def test_chunks_that_do_not_fit_are_refused(make_model, tokens):
     decoder = Decoder(make_model(), 3, 5)
     with pytest.raises(ConfigError, match=r"\[2, 4\], but must be 3 sequences"):
         decoder.forward(tokens[:2, :4])
-    with pytest.raises(ConfigError, match=r"\[3, 0\], but must be 3 sequences .* of one or more tokens"):
+    with pytest.raises(
+        ConfigError, match=r"\[3, 0\], but must be 3 sequences .* of one or more tokens"
+    ):
         decoder.forward(tokens[:, :0])
     decoder.forward(tokens[:, :4])
-    with pytest.raises(ConfigError, match="has 2 tokens per sequence, but the decoder has room for 1 more"):
+    with pytest.raises(
+        ConfigError, match="has 2 tokens per sequence, but the decoder has room for 1 more"
+    ):
         decoder.forward(tokens[:, 4:6])
     decoder.forward(tokens[:, 4:5])
 
@@ -188,7 +221,9 @@ def test_chunks_that_do_not_fit_are_refused(make_model, tokens):
 def test_sampling_follows_the_softmax_of_the_logits_over_the_temperature(make_model):
     model = make_model()
     prompt = torch.tensor([[3, 1, 4]]).expand(8000, 3)
-    drawn = model.generate(prompt, 1, temperature=0.2, generator=torch.Generator().manual_seed(0))[:, 3]
+    drawn = model.generate(prompt, 1, temperature=0.2, generator=torch.Generator().manual_seed(0))[
+        :, 3
+    ]
     expected = (model(prompt[:1])[0, -1] / 0.2).softmax(dim=-1)
     found = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
     assert (found - expected).abs().max() < 5 * (0.25 / len(drawn)) ** 0.5  # five standard errors
@@ -197,7 +232,10 @@ def test_sampling_follows_the_softmax_of_the_logits_over_the_temperature(make_mo
 def test_sampling_at_almost_no_temperature_is_greedy_and_a_generator_repeats(make_model):
     model, tokens = make_model(), torch.tensor([[3, 1, 4], [1, 5, 9]])
     assert torch.equal(model.generate(tokens, 5, temperature=1e-6), model.generate(tokens, 5))
-    one, two = (model.generate(tokens, 5, temperature=1.0, generator=torch.Generator().manual_seed(1)) for _ in "ab")
+    one, two = (
+        model.generate(tokens, 5, temperature=1.0, generator=torch.Generator().manual_seed(1))
+        for _ in "ab"
+    )
     assert torch.equal(one, two)
     with pytest.raises(ConfigError, match=r"temperature is -1, but must be 0 \(greedy\) or above"):
         model.generate(tokens, 1, temperature=-1)

@@ -1,4 +1,6 @@
-"""Packed documents: each has the logits that it has alone, a leak is found where it must be, and misuse is refused."""
+"""Packed documents: each has the logits that it has alone, a leak is found where it must be, and
+misuse is refused.
+"""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +28,10 @@ CASES = {
         for name, fields in values.items()
     },
     **{f"canon, {name}": fields for name, fields in OPTIONS["canon"].items()},
-    **{f"qkv_shift, {name}": {"attention": "qkv_shift", **fields} for name, fields in OPTIONS["window"].items()},
+    **{
+        f"qkv_shift, {name}": {"attention": "qkv_shift", **fields}
+        for name, fields in OPTIONS["window"].items()
+    },
 }
 
 
@@ -36,7 +41,9 @@ def alone(model, tokens, starts):
     for row, begins in zip(tokens, starts, strict=True):
         cuts = begins.nonzero().flatten().tolist()
         documents = row.tensor_split(cuts)
-        rows.append(torch.cat([model(document[None])[0] for document in documents if len(document)]))
+        rows.append(
+            torch.cat([model(document[None])[0] for document in documents if len(document)])
+        )
     return torch.stack(rows)
 
 
@@ -59,7 +66,9 @@ def test_a_packed_document_has_the_logits_that_it_has_alone_or_the_model_is_refu
     for logits in (found, hooked, after, case.model(case.tokens, document_starts=STARTS)):
         torch.testing.assert_close(logits, wanted, atol=1e-6, rtol=0)
     torch.testing.assert_close(at, wanted.flatten(0, 1)[INDEX], atol=1e-6, rtol=0)
-    torch.testing.assert_close(case.model(case.tokens), case.logits, atol=0, rtol=0)  # nothing of it stays
+    torch.testing.assert_close(
+        case.model(case.tokens), case.logits, atol=0, rtol=0
+    )  # nothing of it stays
 
 
 @torch.no_grad()
@@ -70,24 +79,38 @@ def test_all_leaks_together_are_whole_sequences_and_each_alone_is_not():
         with packed(case.model, STARTS, leak):
             leaks[leak] = case.model(case.tokens)
     torch.testing.assert_close(leaks.pop("both"), leaks["whole"], atol=1e-6, rtol=0)
-    assert all((leaks[one] - leaks[two]).abs().max() > 1e-3 for one in leaks for two in leaks if one < two)
+    assert all(
+        (leaks[one] - leaks[two]).abs().max() > 1e-3 for one in leaks for two in leaks if one < two
+    )
 
 
 def test_a_cache_is_refused_while_packed_documents_are_read():
     model = made(ModelConfig(**{**SIZES, "attention": "kv_shift"})).model
     tokens = torch.zeros(1, 3, dtype=torch.int64)
-    with packed(model, STARTS[:1]), pytest.raises(ConfigError, match="A KV cache continues whole sequences"):
+    with (
+        packed(model, STARTS[:1]),
+        pytest.raises(ConfigError, match="A KV cache continues whole sequences"),
+    ):
         model.generate(tokens, 1)
     assert model.generate(tokens, 1).shape == (1, 4)
 
 
 @torch.no_grad()
 def test_only_the_named_model_in_its_thread_reads_packed_documents():
-    """Another model, a copy, and another thread read whole sequences; so does an inner `packed` without documents."""
+    """Another model, a copy, and another thread read whole sequences; so does an inner `packed`
+    without documents.
+    """
     case = made(ModelConfig(**{**SIZES, "attention": "kv_shift"}))
-    model, tokens, other = case.model, case.tokens, made(ModelConfig(**{**SIZES, "attention": "gated_delta"}))
+    model, tokens, other = (
+        case.model,
+        case.tokens,
+        made(ModelConfig(**{**SIZES, "attention": "gated_delta"})),
+    )
     with packed(model, STARTS), ThreadPoolExecutor(max_workers=1) as thread:
-        for logits in (thread.submit(torch.no_grad()(model), tokens).result(), copy.deepcopy(model)(tokens)):
+        for logits in (
+            thread.submit(torch.no_grad()(model), tokens).result(),
+            copy.deepcopy(model)(tokens),
+        ):
             assert torch.equal(logits, case.logits)
         assert torch.equal(other.model(other.tokens), other.logits)
         other.model.generate(tokens[:, :3], 2)

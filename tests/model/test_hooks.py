@@ -51,10 +51,14 @@ def test_one_position_can_be_cached(shifted, tokens):
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_hook_can_override_alpha_and_beta(shifted, tokens, name):
     other = torch.randn(GROUPS, WINDOW)
-    hooked = shifted.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.attn.hook_{name}", lambda weight, hook: other)])
+    hooked = shifted.run_with_hooks(
+        tokens, fwd_hooks=[(f"blocks.0.attn.hook_{name}", lambda weight, hook: other)]
+    )
     assert not torch.allclose(hooked, shifted(tokens))
     with torch.no_grad():
-        getattr(shifted.blocks[0].attn, name).copy_(other)  # the model so changed says the same unhooked
+        getattr(shifted.blocks[0].attn, name).copy_(
+            other
+        )  # the model so changed says the same unhooked
     torch.testing.assert_close(hooked, shifted(tokens))
 
 

@@ -1,4 +1,6 @@
-"""docs/hooks.md against real models: every hook point is on the page, with its shape, and nothing else is."""
+"""docs/hooks.md against real models: every hook point is on the page, with its shape, and nothing
+else is.
+"""
 
 import re
 from pathlib import Path
@@ -9,7 +11,8 @@ from ihlab.model.config import GPT2
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text(encoding="utf-8")
 ROW = re.compile(
-    r"^\| `(?P<name>[^`]+)` \| (?P<shape>[^|]+) \| (?P<when>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE
+    r"^\| `(?P<name>[^`]+)` \| (?P<shape>[^|]+) \| (?P<when>[^|]+) \| (?P<meaning>[^|]+) \|$",
+    re.MULTILINE,
 )
 BATCH, POS = 3, 9
 
@@ -20,10 +23,23 @@ SWITCHES = {
     "mlp": ["swiglu", "gelu", "none"],
 }
 MODELS = [{name: value} for name, values in SWITCHES.items() for value in values]
-MODELS += [GPT2, {"attention": "qkv_shift"}, {"stream_shift": "added"}, {"canon": "ABCD"}, {"bigram_table": 11}]
-MODELS += [{"attention": "key_offset", "d_head": 8}, {"attention": "dynamic_conv"}, {"smear": "interpolation"}]
+MODELS += [
+    GPT2,
+    {"attention": "qkv_shift"},
+    {"stream_shift": "added"},
+    {"canon": "ABCD"},
+    {"bigram_table": 11},
+]
+MODELS += [
+    {"attention": "key_offset", "d_head": 8},
+    {"attention": "dynamic_conv"},
+    {"smear": "interpolation"},
+]
 MODELS += [{"smear": "embedding"}, {"smear": "attention"}, {"attention": "multi_token"}]
-MODELS += [{"attention": name} for name in ("forgetting", "output_gate", "gated_linear", "gated_delta", "trapezoid")]
+MODELS += [
+    {"attention": name}
+    for name in ("forgetting", "output_gate", "gated_linear", "gated_delta", "trapezoid")
+]
 
 
 def rows():
@@ -31,12 +47,17 @@ def rows():
 
 
 def is_there(when, cfg):
-    """Whether a config meets 'always', 'alpha learned' (or fixed), or conditions such as norm="rms"/"layer"."""
+    """Whether a config meets 'always', 'alpha learned' (or fixed), or conditions such as
+    norm="rms"/"layer".
+    """
     if when.endswith(" learned"):
         return when.removesuffix(" learned") in cfg.learned_shifts
     conditions = re.findall(r'(\w+)(!?=)((?:"\w+"/?)+)', when)
     assert when == "always" or ", ".join("".join(condition) for condition in conditions) == when
-    return all((f'"{getattr(cfg, name)}"' in values.split("/")) == (sign == "=") for name, sign, values in conditions)
+    return all(
+        (f'"{getattr(cfg, name)}"' in values.split("/")) == (sign == "=")
+        for name, sign, values in conditions
+    )
 
 
 def numbers(shape, cfg):
@@ -44,9 +65,15 @@ def numbers(shape, cfg):
     return tuple(known[axis] if axis in known else getattr(cfg, axis) for axis in shape.split(", "))
 
 
-@pytest.mark.parametrize("switches", MODELS, ids=lambda switches: "-".join(map(str, switches.values())))
-def test_the_page_lists_exactly_the_hook_points_of_a_model_with_their_shapes(make_model, tokens, switches):
-    """Sizes are all different in these models, but for batch (3), so that no axis passes for another."""
+@pytest.mark.parametrize(
+    "switches", MODELS, ids=lambda switches: "-".join(map(str, switches.values()))
+)
+def test_the_page_lists_exactly_the_hook_points_of_a_model_with_their_shapes(
+    make_model, tokens, switches
+):
+    """Sizes are all different in these models, but for batch (3), so that no axis passes for
+    another.
+    """
     model = make_model(**{"shift_window": 5, **switches})
     _, cache = model.run_with_cache(tokens)
     expected = {}

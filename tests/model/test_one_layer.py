@@ -1,6 +1,8 @@
-"""Which recurrences can do induction in one layer: weights that do it exactly, and why a sum over tokens cannot.
+"""Which recurrences can do induction in one layer: weights that do it exactly, and why a sum over
+tokens cannot.
 
-A row of induction ends with a token that it has once before; the answer is the token that followed it there.
+A row of induction ends with a token that it has once before; the answer is the token that followed
+it there.
 """
 
 import math
@@ -17,7 +19,9 @@ def zeroed(**fields):
     """A one-layer model in float64 without positions, norms and MLP, whose matrices are 0."""
     model = Transformer(ModelConfig(**{**PLAIN, **fields})).double()
     with torch.no_grad():
-        for weight in (p for name, p in model.named_parameters() if "proj" in name or "embed" in name):
+        for weight in (
+            p for name, p in model.named_parameters() if "proj" in name or "embed" in name
+        ):
             weight.zero_()
         model.layers[0].attn.log_rate.fill_(-math.inf)  # no decay
         model.layers[0].attn.write.bias.fill_(math.log(math.e - 1))  # softplus of it is 1
@@ -27,7 +31,8 @@ def zeroed(**fields):
 @torch.no_grad()
 @pytest.mark.parametrize("attention", ["gated_linear", "gated_delta"])
 def test_with_a_convolution_of_keys_a_recurrence_does_it_exactly(attention):
-    """The key is the token before, the value this token: S maps each token to those that followed it.
+    """The key is the token before, the value this token: S maps each token to those that followed
+    it.
 
     The sum counts all followers. The delta rule with b = 1 keeps the last one.
     """
@@ -40,7 +45,10 @@ def test_with_a_convolution_of_keys_a_recurrence_does_it_exactly(attention):
         "residual": False,
         "unembedding": "none",
     }
-    model, eye = zeroed(attention=attention, canon="B", **fields), torch.eye(vocab, dtype=torch.float64)
+    model, eye = (
+        zeroed(attention=attention, canon="B", **fields),
+        torch.eye(vocab, dtype=torch.float64),
+    )
     attn = model.layers[0].attn
     model.embed.weight.copy_(eye)
     for part in (attn.q_proj, attn.k_proj, attn.v_proj, attn.o_proj):
@@ -60,7 +68,9 @@ def test_with_a_convolution_of_keys_a_recurrence_does_it_exactly(attention):
 
 
 def permutations(vocab, n):
-    """Return rows of induction, all tokens once in any order and one of them again, and the answers."""
+    """Return rows of induction, all tokens once in any order and one of them again, and the
+    answers.
+    """
     rows = torch.stack([torch.randperm(vocab) for _ in range(n)])
     at = torch.randint(vocab - 1, (n, 1))
     return torch.cat([rows, rows.gather(1, at)], dim=1), rows.gather(1, at + 1)[:, 0]
@@ -68,13 +78,21 @@ def permutations(vocab, n):
 
 @torch.no_grad()
 def test_the_trapezoid_does_it_without_a_convolution():
-    """Two heads find token s by its key, and read two numbers of token s + 1: a point on a circle for each token.
+    """Two heads find token s by its key, and read two numbers of token s + 1: a point on a circle
+    for each token.
 
-    With d = 1 and no decay, the pair of the earlier occurrence of a token x, followed by y, weighs l(x) + 1 - l(y), and
-    the token's own pair l(x). So z = 2 l(x) + 1 - l(y), of which the residual stream takes out what x alone says.
+    With d = 1 and no decay, the pair of the earlier occurrence of a token x, followed by y, weighs
+    l(x) + 1 - l(y), and the token's own pair l(x). So z = 2 l(x) + 1 - l(y), of which the residual
+    stream takes out what x alone says.
     """
     vocab = 64
-    sizes = {"d_model": vocab + 2, "n_heads": 2, "d_head": vocab, "d_vocab": vocab, "n_ctx": vocab + 1}
+    sizes = {
+        "d_model": vocab + 2,
+        "n_heads": 2,
+        "d_head": vocab,
+        "d_vocab": vocab,
+        "n_ctx": vocab + 1,
+    }
     model = zeroed(attention="trapezoid", **sizes)
     angle = 2 * math.pi * torch.arange(vocab, dtype=torch.float64) / vocab
     point = torch.stack([angle.cos(), angle.sin()], dim=1)  # [token, head]
@@ -95,7 +113,9 @@ def test_the_trapezoid_does_it_without_a_convolution():
 
 
 FOUR = torch.tensor([[0, 1, 2, 3, 0], [2, 3, 0, 1, 0], [2, 1, 0, 3, 0], [0, 3, 2, 1, 0]])
-"""Rows over the tokens a, b, c, e = 0, 1, 2, 3. The answer is b in the first two, and e in the others."""
+"""Rows over the tokens a, b, c, e = 0, 1, 2, 3. The answer is b in the first two, and e in the
+others.
+"""
 
 
 def margins(model):
@@ -108,15 +128,20 @@ def margins(model):
 @pytest.mark.parametrize("positional", ["none", "rope"])
 @torch.no_grad()
 def test_a_sum_over_tokens_cannot_do_it(attention, positional):
-    """With gates that are the same for all tokens, no weights do it, whatever the code of positions.
+    """With gates that are the same for all tokens, no weights do it, whatever the code of
+    positions.
 
-    The logits at the end are then a sum over the tokens before it, of a function of the token, of its place and of the
-    last token. At every place, the first two of the four rows have together the tokens of the last two. So the sums of
-    their margins are equal. But the first two margins should be positive, and the last two negative.
+    The logits at the end are then a sum over the tokens before it, of a function of the token, of
+    its place and of the last token. At every place, the first two of the four rows have together
+    the tokens of the last two. So the sums of their margins are equal. But the first two margins
+    should be positive, and the last two negative.
 
     This is for a layer without an MLP behind it: an MLP sees the sum of all tokens at once.
     """
-    assert all(torch.equal(FOUR[:2, place].sort().values, FOUR[2:, place].sort().values) for place in range(5))
+    assert all(
+        torch.equal(FOUR[:2, place].sort().values, FOUR[2:, place].sort().values)
+        for place in range(5)
+    )
     for seed in range(5):
         fields = {"d_model": 8, "n_heads": 2, "d_vocab": 4, "n_ctx": 5, "attention": attention}
         cfg = ModelConfig(**{**PLAIN, **fields, "positional": positional})

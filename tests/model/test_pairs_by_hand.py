@@ -1,4 +1,6 @@
-"""Induction by two tokens in one layer: taps (1, 1/2) of the queries and (0, 1, 1/2) of the keys do it exactly."""
+"""Induction by two tokens in one layer: taps (1, 1/2) of the queries and (0, 1, 1/2) of the keys do
+it exactly.
+"""
 
 import numpy as np
 import torch
@@ -30,7 +32,13 @@ def by_hand(query_taps, key_taps):
     )
     model = Transformer(cfg).double()
     attn = model.layers[0].attn
-    for weight in (model.embed.weight, attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight, attn.o_proj.weight):
+    for weight in (
+        model.embed.weight,
+        attn.q_proj.weight,
+        attn.k_proj.weight,
+        attn.v_proj.weight,
+        attn.o_proj.weight,
+    ):
         weight.copy_(torch.eye(size))
     attn.q_proj.weight.mul_(SHARP * size**0.5)
     attn.gamma[:], attn.alpha[:], attn.beta[:] = (
@@ -41,7 +49,9 @@ def by_hand(query_taps, key_taps):
 
 @torch.no_grad()
 def run(model, inputs):
-    """Return the logits and the scores [batch, query, key] in units of a match of two single tokens."""
+    """Return the logits and the scores [batch, query, key] in units of a match of two single
+    tokens.
+    """
     logits, cache = model.run_with_cache(torch.as_tensor(inputs))
     return logits, cache["attn_scores", 0][:, 0] / SHARP
 
@@ -50,5 +60,7 @@ def test_the_taps_of_the_paper_answer_every_query_exactly():
     batch = TASK.batch(200, np.random.default_rng(0))
     logits, _ = run(by_hand((1.0, 0.5), (0.0, 1.0, 0.5)), batch.inputs)
     asked = torch.as_tensor(batch.targets != IGNORE)
-    wanted = torch.nn.functional.one_hot(torch.as_tensor(batch.targets)[asked], TASK.vocab_size).double()
+    wanted = torch.nn.functional.one_hot(
+        torch.as_tensor(batch.targets)[asked], TASK.vocab_size
+    ).double()
     torch.testing.assert_close(logits[asked], wanted, atol=1e-12, rtol=0)

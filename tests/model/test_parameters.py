@@ -1,4 +1,6 @@
-"""What an option adds to the parameters of a model with vanilla attention: how many, and no other first weights."""
+"""What an option adds to the parameters of a model with vanilla attention: how many, and no other
+first weights.
+"""
 
 import pytest
 import torch
@@ -7,9 +9,15 @@ from ihlab import Transformer
 
 ADDED = {
     "kv_shift": ({}, 2 * 4 * 2),
-    "kv_shift, GPT-2's block": ({"attention": "kv_shift", "norm": "layer", "mlp": "gelu", "bias": True}, 2 * 4 * 2),
+    "kv_shift, GPT-2's block": (
+        {"attention": "kv_shift", "norm": "layer", "mlp": "gelu", "bias": True},
+        2 * 4 * 2,
+    ),
     "kv_shift, shared in the model": ({"attention": "kv_shift", "shift_share": "model"}, 2 * 2),
-    "kv_shift, each channel its own": ({"attention": "kv_shift", "shift_share": "channel"}, 2 * 4 * 2 * 6),
+    "kv_shift, each channel its own": (
+        {"attention": "kv_shift", "shift_share": "channel"},
+        2 * 4 * 2 * 6,
+    ),
     "qkv_shift": ({}, 2 * (4 + 4) * 2),
     "kv_gate": ({}, 2 * 4),
     "kv_sum1, window 3": ({"attention": "kv_sum1", "shift_window": 3}, 2 * 4 * 2),
@@ -28,7 +36,8 @@ ADDED = {
     "smeared attention": ({"smear": "attention"}, 2 * (12 + 1)),
     "interpolated embedding": ({"smear": "interpolation"}, 20),
 }
-"""With two layers, d_model 20, d_mlp 14, and four query heads and two key/value heads of width 6."""
+"""With two layers, d_model 20, d_mlp 14, and four query heads and two key/value heads of width 6.
+"""
 
 ADDING = ("attention", "stream_shift", "canon", "smear")
 
@@ -37,7 +46,9 @@ ADDING = ("attention", "stream_shift", "canon", "smear")
 def test_an_option_adds_its_parameters_alone_and_none_of_them_decays(make_config, name):
     fields, added = ADDED[name]
     fields = fields or {"attention": name}
-    vanilla = Transformer(make_config(**{field: value for field, value in fields.items() if field not in ADDING}))
+    vanilla = Transformer(
+        make_config(**{field: value for field, value in fields.items() if field not in ADDING})
+    )
     model = Transformer(make_config(**fields))
     assert model.n_params - vanilla.n_params == added
     own = dict(model.named_parameters())

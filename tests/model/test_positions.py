@@ -13,7 +13,11 @@ def ahead(n_keys, start=0):
 
 
 def test_every_row_can_have_positions_of_its_own():
-    x, rotary, positions = torch.randn(2, 9, 3, 6), Rotary(6, 9, 100.0), torch.tensor([[8, 0, 3], [1, 1, 7]])
+    x, rotary, positions = (
+        torch.randn(2, 9, 3, 6),
+        Rotary(6, 9, 100.0),
+        torch.tensor([[8, 0, 3], [1, 1, 7]]),
+    )
     picked = torch.stack([row[at] for row, at in zip(x, positions, strict=True)])
     wanted = torch.stack([row[at] for row, at in zip(rotary(x), positions, strict=True)])
     assert torch.equal(rotary(picked, positions), wanted)
@@ -27,7 +31,9 @@ def test_angles_are_no_weights():
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 6, 12, 20])
 def test_alibi_slopes_are_those_of_bloom(n_heads):
-    """Hugging Face's, which follows Press et al. for any number of heads; it writes slope * key, a shift per query."""
+    """Hugging Face's, which follows Press et al. for any number of heads; it writes slope * key, a
+    shift per query.
+    """
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
     theirs = build_alibi_tensor(torch.ones(1, 7), n_heads, torch.float32).view(n_heads, 7)
@@ -37,9 +43,13 @@ def test_alibi_slopes_are_those_of_bloom(n_heads):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_alibi_of_later_queries(dtype):
-    """Queries at 3 and 4 of five keys, with slopes in their own type: distances are whole numbers before they count."""
+    """Queries at 3 and 4 of five keys, with slopes in their own type: distances are whole numbers
+    before they count.
+    """
     bias = Alibi(2, [0.5, 3.0]).to(dtype)(ahead(5, start=3), dtype)[0]
-    assert bias.tolist() == [[[slope * (key - query) for key in range(5)] for query in (3, 4)] for slope in (0.5, 3.0)]
+    assert bias.tolist() == [
+        [[slope * (key - query) for key in range(5)] for query in (3, 4)] for slope in (0.5, 3.0)
+    ]
 
 
 def test_alibi_keeps_long_distances_in_bfloat16():

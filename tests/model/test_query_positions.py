@@ -14,6 +14,6 @@ def test_queries_are_gathered_only_where_every_hook_sees_the_same(make_model):
     for name in model.hook_dict:
         with model.hooks(fwd_hooks=[(name, lambda x, hook: None)]):
             last = name.removeprefix("blocks.1.")
-            assert may_gather(model) == (name.startswith(("hook_embed", "blocks.0.")) or last in AT_EVERY_POSITION), (
-                name
-            )
+            assert may_gather(model) == (
+                name.startswith(("hook_embed", "blocks.0.")) or last in AT_EVERY_POSITION
+            ), name

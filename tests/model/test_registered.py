@@ -35,7 +35,9 @@ def _as_before():
 
 
 class Plain(nn.Module):
-    """Softmax attention in ten lines, with the hook points that ihlab's tools read and no other part of ours."""
+    """Softmax attention in ten lines, with the hook points that ihlab's tools read and no other
+    part of ours.
+    """
 
     def __init__(self, cfg, generator, layer):
         super().__init__()
@@ -71,10 +73,15 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert cache["pattern", 1].shape == (3, 2, 9, 9)
     torch.testing.assert_close(
         cache["z", 0][:, 0],
-        model.blocks[0].attn.qkv(cache["normalized", 0, "ln1"]).chunk(3, dim=-1)[2].unflatten(-1, (2, -1))[:, 0],
+        model.blocks[0]
+        .attn.qkv(cache["normalized", 0, "ln1"])
+        .chunk(3, dim=-1)[2]
+        .unflatten(-1, (2, -1))[:, 0],
     )
     again = Transformer(config(attention="plain"), seed=3)
-    assert all(torch.equal(*pair) for pair in zip(model.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(*pair) for pair in zip(model.parameters(), again.parameters(), strict=True)
+    )
     other = Transformer(config(attention="plain"), seed=4)
     assert not torch.equal(model.blocks[0].attn.gain, other.blocks[0].attn.gain)
     assert not torch.equal(model.blocks[0].attn.gain, model.blocks[1].attn.gain)
@@ -82,13 +89,20 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert scores["eigenvalue_copying"].isna().all()  # it has no W_V and W_O
     assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
     decayed = {name for name in model.decayed_parameters() if ".attn." in name}
-    assert decayed == {f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")}
+    assert decayed == {
+        f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")
+    }
 
 
 def test_a_subclass_does_all_that_the_packages_own_does():
-    """Queries twice as long are those of a model whose W_Q is twice as large, decoded and at query positions too."""
+    """Queries twice as long are those of a model whose W_Q is twice as large, decoded and at query
+    positions too.
+    """
     register_attention("sharper", Sharper, shifts="kv_shift")
-    model, same = Transformer(config(attention="sharper")), Transformer(config(attention="kv_shift"))
+    model, same = (
+        Transformer(config(attention="sharper")),
+        Transformer(config(attention="kv_shift")),
+    )
     same.load_state_dict(model.state_dict())
     with torch.no_grad():
         for layer in same.layers:
@@ -97,13 +111,17 @@ def test_a_subclass_does_all_that_the_packages_own_does():
     torch.testing.assert_close(model(TOKENS), same(TOKENS))
     assert torch.equal(model.generate(TOKENS, 4), same.generate(TOKENS, 4))
     index, queries = torch.tensor([8, 17, 26]), torch.full((3, 1), 8)
-    torch.testing.assert_close(model.residual_at(TOKENS, index, queries), same.residual_at(TOKENS, index, queries))
+    torch.testing.assert_close(
+        model.residual_at(TOKENS, index, queries), same.residual_at(TOKENS, index, queries)
+    )
     one, other = (head_scores(each).drop(columns="pattern") for each in (model, same))
     assert np.allclose(one, other, atol=1e-5)
 
 
 def test_a_forward_of_its_own_is_not_passed_by():
-    """Evaluation takes queries at scored positions alone, but not of a class that says nothing of it."""
+    """Evaluation takes queries at scored positions alone, but not of a class that says nothing of
+    it.
+    """
 
     class Doubled(Attention):
         def forward(self, x, cache=None):
@@ -121,19 +139,26 @@ def test_a_forward_of_its_own_is_not_passed_by():
 def test_it_is_trained_stored_stacked_and_opened_where_it_is_registered(tmp_path):
     register_attention("plain", Plain)
     task = InductionTask(vocab_size=40, length=16)
-    settings = RunConfig(task=task, model=config(attention="plain"), steps=3, batch_size=4, eval_rows=8, warmup=1)
+    settings = RunConfig(
+        task=task, model=config(attention="plain"), steps=3, batch_size=4, eval_rows=8, warmup=1
+    )
     members = train(settings, tmp_path, members=2)
     alone = train(settings.replace(seed=1), tmp_path / "alone")
-    assert members[1].metrics["eval_loss"].tolist() == pytest.approx(alone.metrics["eval_loss"].tolist(), rel=1e-5)
+    assert members[1].metrics["eval_loss"].tolist() == pytest.approx(
+        alone.metrics["eval_loss"].tolist(), rel=1e-5
+    )
     assert alone.metrics["prefix_1.1"].notna().all()
     opened = Run.open(alone.folder)
     assert opened.config == alone.config
     assert torch.equal(opened.model()(TOKENS), alone.model()(TOKENS))
-    with pytest.raises(ConfigError, match="The forward of Plain takes no cache, so it cannot continue a sequence"):
+    with pytest.raises(
+        ConfigError, match="The forward of Plain takes no cache, so it cannot continue a sequence"
+    ):
         opened.model().generate(TOKENS, 2)
     del VARIANTS["plain"]
     with pytest.raises(
-        ConfigError, match=r"config.json: ModelConfig.attention is 'plain', .* ihlab.register_attention"
+        ConfigError,
+        match=r"config.json: ModelConfig.attention is 'plain', .* ihlab.register_attention",
     ):
         Run.open(alone.folder)
     assert "ihlab.register_attention" in ihlab.runs(tmp_path / "alone")["problem"].iloc[0]
@@ -174,7 +199,9 @@ def test_what_cannot_be_registered_says_why(arguments, sentence):
 def test_a_name_is_one_class_but_may_be_registered_again():
     register_attention("mine", Plain)
     register_attention("mine", Plain)
-    with pytest.raises(ConfigError, match="There is an attention 'mine' already, Plain: Sharper needs another name"):
+    with pytest.raises(
+        ConfigError, match="There is an attention 'mine' already, Plain: Sharper needs another name"
+    ):
         register_attention("mine", Sharper)
 
 
@@ -186,7 +213,11 @@ def test_a_name_is_one_class_but_may_be_registered_again():
             "vanilla",
             "The attention 'mine' made a int, but must make a torch.nn.Module",
         ),
-        (Plain, "kv_shift", "registered with shifts of keys or values, but Plain is not a subclass"),
+        (
+            Plain,
+            "kv_shift",
+            "registered with shifts of keys or values, but Plain is not a subclass",
+        ),
     ],
 )
 def test_what_makes_no_attention_says_so(make, shifts, sentence):
@@ -278,7 +309,9 @@ def test_a_buffer_that_no_checkpoint_holds_is_refused():
             self.register_buffer("mean", torch.zeros(cfg.d_model), persistent=persistent)
 
     register_attention("running", Running)
-    with pytest.raises(ConfigError, match="'running' has the persistent buffer 'mean', but checkpoints"):
+    with pytest.raises(
+        ConfigError, match="'running' has the persistent buffer 'mean', but checkpoints"
+    ):
         Transformer(config(attention="running"))
     register_attention("made_again", lambda *given: Running(*given, persistent=False))
     assert Transformer(config(attention="made_again")).blocks[0].attn.mean.sum() == 0
@@ -298,13 +331,22 @@ class Matrix(Plain):
 def test_a_module_says_which_of_its_parameters_decay():
     ihlab.register_attention("matrix", Matrix)
     model = Transformer(config(attention="matrix", n_layers=1))
-    own = {name.removeprefix("blocks.0.attn.") for name in model.decayed_parameters() if ".attn." in name}
+    own = {
+        name.removeprefix("blocks.0.attn.")
+        for name in model.decayed_parameters()
+        if ".attn." in name
+    }
     assert own == {"qkv.weight", "o_proj.weight", "W"}
     groups = make_optimizer(
         model, RunConfig(task=InductionTask(vocab_size=40, length=16), model=model.cfg)
     ).param_groups
-    assert [id(model.blocks[0].attn.gain) in map(id, group["params"]) for group in groups] == [False, True]
+    assert [id(model.blocks[0].attn.gain) in map(id, group["params"]) for group in groups] == [
+        False,
+        True,
+    ]
     assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
     model.blocks[0].attn.decays = ("W_typo",)
-    with pytest.raises(ConfigError, match=r"Matrix\.decays names W_typo, which is not one of its parameters"):
+    with pytest.raises(
+        ConfigError, match=r"Matrix\.decays names W_typo, which is not one of its parameters"
+    ):
         model.decayed_parameters()

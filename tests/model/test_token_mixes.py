@@ -1,4 +1,6 @@
-"""Attention that mixes tokens elsewhere than in equation 5: how it starts and is trained, and who refuses it."""
+"""Attention that mixes tokens elsewhere than in equation 5: how it starts and is trained, and who
+refuses it.
+"""
 
 import pytest
 import torch
@@ -32,7 +34,10 @@ def mixing(model):
 # What every model does
 
 
-ELSEWHERE = [*(case for case in CASES if case.get("canon") != "D"), {"attention": "kv_shift", "shift_first": "own"}]
+ELSEWHERE = [
+    *(case for case in CASES if case.get("canon") != "D"),
+    {"attention": "kv_shift", "shift_first": "own"},
+]
 
 
 @pytest.mark.parametrize("case", ELSEWHERE, ids=str)
@@ -47,7 +52,9 @@ def test_what_asks_for_one_pattern_over_values_refuses(make_model, tokens, case)
         lambda: ov_circuit(model, 0, 0),
         lambda: without_key_path(model, tokens, (0, 0), (1, 0)),
     ):
-        with pytest.raises(ConfigError, match=rf"The model has {model.cfg.mixes_tokens}, which mixes"):
+        with pytest.raises(
+            ConfigError, match=rf"The model has {model.cfg.mixes_tokens}, which mixes"
+        ):
             ask()
 
 
@@ -59,9 +66,14 @@ def test_a_path_through_a_stream_that_is_shifted_is_not_direct(make_model, token
         path_patch(make_model(stream_shift="added"), tokens, tokens, (0, 0), (1, 0), "k")
 
 
-@pytest.mark.parametrize("fields", [{"canon": "KVOM"}, {"canon": "ABCD"}, {"attention": "qkv_shift"}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{"canon": "KVOM"}, {"canon": "ABCD"}, {"attention": "qkv_shift"}], ids=str
+)
 def test_from_an_identity_start_a_model_is_vanilla(make_config, tokens, fields):
-    model, vanilla = Transformer(make_config(**fields, shift_start="identity")), Transformer(make_config())
+    model, vanilla = (
+        Transformer(make_config(**fields, shift_start="identity")),
+        Transformer(make_config()),
+    )
     torch.testing.assert_close(model(tokens), vanilla(tokens), atol=1e-6, rtol=0)
 
 
@@ -71,7 +83,9 @@ def test_canon_starts_as_a_convolution_of_torch_and_alpha_as_without_it(make_con
     assert drawn.abs().max() <= 0.5
     assert abs(drawn.mean()) < 0.02
     assert abs(drawn.std() - 12**-0.5) < 0.02
-    assert torch.unique(drawn).numel() > 0.99 * drawn.numel()  # no two places, or layers, with the same draws
+    assert (
+        torch.unique(drawn).numel() > 0.99 * drawn.numel()
+    )  # no two places, or layers, with the same draws
     kv = Transformer(make_config(attention="kv_shift", d_model=400))
     assert torch.equal(kv.layers[1].attn.alpha, model.layers[1].attn.alpha)
 
@@ -95,8 +109,14 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
         ({"canon": "BA"}, "canon is 'BA'.*in order"),
         ({"canon": "AD", "mlp": "none"}, "canon is 'AD', but mlp is 'none'"),
         ({"canon": "BK"}, "canon is 'BK', but 'B' convolves keys and values already"),
-        ({"canon": "V", "attention": "k_shift"}, "canon is 'V', but attention='k_shift'.*leave 'V' out"),
-        ({"canon": "K", "attention": "key_offset", "d_head": 8}, "canon is 'K', but attention='key_offset'"),
+        (
+            {"canon": "V", "attention": "k_shift"},
+            "canon is 'V', but attention='k_shift'.*leave 'V' out",
+        ),
+        (
+            {"canon": "K", "attention": "key_offset", "d_head": 8},
+            "canon is 'K', but attention='key_offset'",
+        ),
         ({"attention": "key_offset"}, "d_head is 6, but 'key_offset'.*multiple of 4"),
         (
             {"attention": "partial_rotary", "d_head": 8, "rotary_scale": 2.0},

@@ -1,4 +1,6 @@
-"""torch's own tools on our models: export, full-graph compilation, vmap, the meta device; and what hasattr says."""
+"""torch's own tools on our models: export, full-graph compilation, vmap, the meta device; and what
+hasattr says.
+"""
 
 import json
 
@@ -45,18 +47,25 @@ for kind, changes in json.loads(sys.argv[1]).items():
 
 
 def test_whole_models_are_one_graph_exported_and_compiled():
-    """In a process of their own: the shape checks of these tests are no part of a model, and no graph.
+    """In a process of their own: the shape checks of these tests are no part of a model, and no
+    graph.
 
-    Of two layers only where they share something: the second takes the compiler as long as the first.
+    Of two layers only where they share something: the second takes the compiler as long as the
+    first.
     """
     one_layer = SHAPE | {"n_layers": 1}
-    kinds = {kind: (SHAPE if "shift_share" in changes else one_layer) | changes for kind, changes in KINDS.items()}
+    kinds = {
+        kind: (SHAPE if "shift_share" in changes else one_layer) | changes
+        for kind, changes in KINDS.items()
+    }
     done = python(GRAPHS, json.dumps(kinds))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == list(KINDS)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch's kernel has no rule for vmap
+@pytest.mark.filterwarnings(
+    "ignore:There is a performance drop:UserWarning"
+)  # torch's kernel has no rule for vmap
 def test_vmap_goes_over_rows(model, tokens):
     by_row = torch.func.vmap(lambda row: model(row[None])[0])(tokens)
     torch.testing.assert_close(by_row, model(tokens))

@@ -29,7 +29,9 @@ def test_n_params_by_hand(make_model):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_stored_runs_can_be_started_anew(make_config, tied):
-    """Every weight, in this order, from one stream of normal numbers. Another order would change what a seed means."""
+    """Every weight, in this order, from one stream of normal numbers. Another order would change
+    what a seed means.
+    """
     generator = torch.Generator().manual_seed(5)
     drawn = {"embed": torch.empty(19, 20).normal_(std=20**-0.5 if tied else 1, generator=generator)}
     heads = {"q_proj": (24, 20), "k_proj": (12, 20), "v_proj": (12, 20), "o_proj": (20, 24)}
@@ -48,7 +50,15 @@ def test_stored_runs_can_be_started_anew(make_config, tied):
     assert len(model.state_dict()) == len(drawn) + 5  # the norms
 
 
-WIDE = {"n_layers": 1, "d_model": 64, "n_heads": 4, "d_head": 25, "d_mlp": 144, "d_vocab": 300, "n_ctx": 4}
+WIDE = {
+    "n_layers": 1,
+    "d_model": 64,
+    "n_heads": 4,
+    "d_head": 25,
+    "d_mlp": 144,
+    "d_vocab": 300,
+    "n_ctx": 4,
+}
 WIDE_STD = {
     "embed": 1,
     "unembed": 1 / 8,
@@ -67,7 +77,10 @@ WIDE_OTHERS = {
     "as documented": ({}, {}),
     "tied": ({"tied_embeddings": True}, {"embed": 1 / 8, "unembed": 1 / 8}),
     "learned positions": (LEARNED, {"pos_embed": 1}),
-    "learned positions, tied": ({**LEARNED, "tied_embeddings": True}, {"embed": 1 / 8, "pos_embed": 1 / 8}),
+    "learned positions, tied": (
+        {**LEARNED, "tied_embeddings": True},
+        {"embed": 1 / 8, "pos_embed": 1 / 8},
+    ),
     "init_std": ({**LEARNED, "init_std": 0.02}, dict.fromkeys([*WIDE_STD, "pos_embed"], 0.02)),
     "scaled_residual_init, one layer": (
         {"scaled_residual_init": True},
@@ -96,7 +109,10 @@ def test_tied_embeddings_are_one_parameter(make_model):
     tied, untied = make_model(tied_embeddings=True), make_model()
     assert tied.unembed.weight is tied.embed.weight
     assert tied.n_params == untied.n_params
-    assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 19 * 20
+    assert (
+        sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters())
+        == 19 * 20
+    )
 
 
 @pytest.mark.parametrize("d_vocab", [19, 20])
@@ -114,8 +130,12 @@ def test_without_an_unembedding_the_stream_is_the_logits(make_model, tokens, d_v
 @torch.no_grad()
 @BLOCKS
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_in_training_dropout_falls_on_the_embedded_and_on_what_the_parts_add(make_model, rate, switches):
-    """Of each, entries are 0 with the chance `rate` (to five standard errors); of the embedded the others grow."""
+def test_in_training_dropout_falls_on_the_embedded_and_on_what_the_parts_add(
+    make_model, rate, switches
+):
+    """Of each, entries are 0 with the chance `rate` (to five standard errors); of the embedded the
+    others grow.
+    """
     model = make_model(dropout=rate, **switches).train()
     tokens = torch.randint(19, (50, 12))
     _, cache = model.run_with_cache(tokens)
@@ -173,7 +193,11 @@ MATRICES = ("embed", "unembed", "_proj")
 def test_weight_decay_acts_on_matrices_alone(make_config, change):
     sizes = {"n_key_value_heads": 4, "d_head": 8}  # which all variants can have
     model = Transformer(make_config(**sizes, **change))
-    wanted = {name for name, _ in model.named_parameters() if name.endswith(tuple(f"{m}.weight" for m in MATRICES))}
+    wanted = {
+        name
+        for name, _ in model.named_parameters()
+        if name.endswith(tuple(f"{m}.weight" for m in MATRICES))
+    }
     assert model.decayed_parameters() == wanted
     assert all(model.get_parameter(name).ndim == 2 for name in wanted)
 
@@ -186,7 +210,10 @@ def test_weight_decay_acts_on_matrices_alone(make_config, change):
     [
         ([[1, 2, 3], [4, 5]], "sequences of one length"),
         (torch.zeros(1, 5), "The tokens are torch.float32, but must be whole numbers"),
-        (torch.zeros(1, 5, 2, dtype=torch.int64), r"the shape \[1, 5, 2\], but must be \[batch, pos\]"),
+        (
+            torch.zeros(1, 5, 2, dtype=torch.int64),
+            r"the shape \[1, 5, 2\], but must be \[batch, pos\]",
+        ),
         ([], "must be whole numbers|there is none to read"),
     ],
 )
@@ -223,7 +250,9 @@ def test_a_misspelt_hook_point_is_named(make_model, tokens):
         with pytest.raises(ConfigError, match=f"There is no hook point .*did you mean '{right}'"):
             call()
     for wrong in (hook[0], [hook[0]]):
-        with pytest.warns(UserWarning, match=f"names_filter: There is no hook point .*did you mean '{right}'"):
+        with pytest.warns(
+            UserWarning, match=f"names_filter: There is no hook point .*did you mean '{right}'"
+        ):
             assert not model.run_with_cache(tokens, names_filter=wrong)[1].cache_dict
     with pytest.warns(UserWarning, match="names_filter is true for no hook point"):
         model.run_with_cache(tokens, names_filter=lambda name: name.endswith("patern"))

@@ -1,4 +1,6 @@
-"""A figure with other numbers: which runs it has, and that the stored table is used and never touched."""
+"""A figure with other numbers: which runs it has, and that the stored table is used and never
+touched.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,19 +35,27 @@ def _places(tmp_path, copied, monkeypatch):
 @pytest.mark.parametrize(("seeds", "expected"), [(2, [32, 33]), (20, list(range(32, 52)))])
 def test_rates_and_steps_are_factors_and_every_curve_gets_so_many_seeds(seeds, expected):
     changed = plans("figure1a", rate=0.5, steps=0.1, seeds=seeds)
-    assert {plan.config.lr for plan in changed} == {plan.config.lr / 2 for plan in FIGURE1A.runs("laptop")}
+    assert {plan.config.lr for plan in changed} == {
+        plan.config.lr / 2 for plan in FIGURE1A.runs("laptop")
+    }
     assert {plan.config.steps for plan in changed} == {200}
     for curve in (KV1, V2):
         runs = [plan.config for plan in changed if plan.cell_name == curve]
         assert [config.seed for config in runs] == expected
-        assert [config.name.rpartition("-")[2] for config in runs] == [str(seed) for seed in expected]
+        assert [config.name.rpartition("-")[2] for config in runs] == [
+            str(seed) for seed in expected
+        ]
     assert len({plan.config.digest for plan in changed}) == len(changed)
 
 
 def test_a_model_grows_with_its_task():
     for plan in plans("figure1a", "smoke", vocab_size=96, length=24, d_model=24):
         config = plan.config
-        assert (config.task.vocab_size, config.task.length) == (config.model.d_vocab, config.model.n_ctx) == (96, 24)
+        assert (
+            (config.task.vocab_size, config.task.length)
+            == (config.model.d_vocab, config.model.n_ctx)
+            == (96, 24)
+        )
         assert config.model.d_model == 24
 
 
@@ -96,11 +106,17 @@ def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     assert all(f">{claim['verdict']}</td>" in page for claim in folder.claims())
 
 
-@pytest.mark.parametrize("changes", [{"seeds": 3}, {"rate": 2.0}, {"d_model": 64}, {"scale": "smoke"}])
+@pytest.mark.parametrize(
+    "changes", [{"seeds": 3}, {"rate": 2.0}, {"d_model": 64}, {"scale": "smoke"}]
+)
 def test_changed_or_without_a_table_it_is_trained(tmp_path, monkeypatch, changes):
     trained = []
     monkeypatch.setattr(
-        module, "make", lambda chosen, folders, *rest: trained.extend(rest[-1](chosen[0].runs(folders[0].scale), 1))
+        module,
+        "make",
+        lambda chosen, folders, *rest: trained.extend(
+            rest[-1](chosen[0].runs(folders[0].scale), 1)
+        ),
     )
     figure("figure1a", **changes)
     assert trained == plans("figure1a", **changes)

@@ -10,7 +10,9 @@ from tasks import ConfigError
 
 def table(n_layers, n_heads):
     layer, head = np.indices((n_layers, n_heads)).reshape(2, -1)
-    scores = pd.DataFrame({"layer": layer, "head": head, "prefix_matching": layer / 40 + head / 400})
+    scores = pd.DataFrame(
+        {"layer": layer, "head": head, "prefix_matching": layer / 40 + head / 400}
+    )
     scores["loss_rise"] = np.where(head == 2, -0.3, np.nan)
     scores["induction"] = (layer == 3) & (head == 1)
     return scores
@@ -19,7 +21,9 @@ def table(n_layers, n_heads):
 def test_every_head_has_its_cell_and_induction_heads_a_frame():
     scores = pd.concat([table(30, 9).assign(pattern=kind) for kind in ("raw", "effective")])
     scores.loc[scores["pattern"] == "raw", "prefix_matching"] = 0
-    figure = head_map(scores.sample(frac=1, random_state=0).sort_values("pattern", ascending=False), "a model")
+    figure = head_map(
+        scores.sample(frac=1, random_state=0).sort_values("pattern", ascending=False), "a model"
+    )
     maps = [axes for axes in figure.axes if axes.images and axes.get_title()]
     assert [axes.get_title() for axes in maps] == ["prefix_matching", "loss_rise"]
     values = maps[0].images[0].get_array()
@@ -36,5 +40,7 @@ def test_every_head_has_its_cell_and_induction_heads_a_frame():
 
 
 def test_without_a_known_score_nothing_is_drawn():
-    with pytest.raises(ConfigError, match="There is no score 'prefx'; did you mean 'prefix_matching'"):
+    with pytest.raises(
+        ConfigError, match="There is no score 'prefx'; did you mean 'prefix_matching'"
+    ):
         head_map(table(2, 2), "a model", ("prefx",))

@@ -1,4 +1,6 @@
-"""Interactive pictures hold the numbers of their tables in the colours of the stills, and a browser tells them."""
+"""Interactive pictures hold the numbers of their tables in the colours of the stills, and a browser
+tells them.
+"""
 
 import math
 import re
@@ -16,11 +18,13 @@ from tasks.config import ConfigError
 
 rng = np.random.default_rng(0)
 CURVES = pd.DataFrame(
-    list(product("AB", ("x", "y"), range(3), (0, 10, 20, 40))), columns=["curve", "p", "seed", "step"]
+    list(product("AB", ("x", "y"), range(3), (0, 10, 20, 40))),
+    columns=["curve", "p", "seed", "step"],
 )
 CURVES = CURVES.assign(lr=np.where(CURVES["curve"] == "A", 0.01, 0.02), accuracy=rng.random(48))
 DOTS = pd.DataFrame(
-    list(product(("one", "two"), "AB", ("x", "y"), range(3))), columns=["rows", "kind", "panel", "seed"]
+    list(product(("one", "two"), "AB", ("x", "y"), range(3))),
+    columns=["rows", "kind", "panel", "seed"],
 )
 DOTS = DOTS.assign(lr=0.01, steps_to_90=10 + 30 * rng.random(24))
 DOTS.loc[(DOTS["rows"] == "two") & (DOTS["seed"] == 2), "steps_to_90"] = math.inf
@@ -29,12 +33,16 @@ METRICS = pd.DataFrame({"step": [0, 5, 9]})
 for column in product(("alpha", "beta"), (1, 2), (0, 1)):
     METRICS["{}{}_0.{}".format(*column)] = rng.normal(size=3)
 HEADS = pd.DataFrame(list(product(range(2), range(3))), columns=["layer", "head"])
-SCORES = HEADS.assign(prefix_matching=rng.random(6), loss_rise=rng.normal(size=6), induction=[False] * 5 + [True])
+SCORES = HEADS.assign(
+    prefix_matching=rng.random(6), loss_rise=rng.normal(size=6), induction=[False] * 5 + [True]
+)
 INPUTS = pd.DataFrame(list(product(range(2), range(2), "qkv")), columns=["layer", "head", "input"])
 ENDS = ["from_layer", "from_head", "to_layer", "to_head", "input"]
 EDGES = pd.DataFrame(list(product([0], range(2), [1], range(2), "qkv")), columns=ENDS)
 EFFECTS = {
-    name: nodes.assign(effect=rng.normal(size=len(nodes)), **{"eap-ig": rng.normal(size=len(nodes))})
+    name: nodes.assign(
+        effect=rng.normal(size=len(nodes)), **{"eap-ig": rng.normal(size=len(nodes))}
+    )
     for name, nodes in {"effects": HEADS, "effects_inputs": INPUTS, "effects_edges": EDGES}.items()
 }
 FIELDS = {f"exact, T = {length}": field("exact", length, points=6).table() for length in (5, 12)}
@@ -43,11 +51,15 @@ PATHS = pd.DataFrame(
      "step": [0, 50, 0, 50], "alpha1": [0.5, 0.2, 0.9, 0.8], "beta1": [0.5, 0.9, 0.1, 0.2]}
 )  # fmt: skip
 BASINS = basins(12, points=9)
-WORST = pd.DataFrame(list(product((4, 40), range(3), range(3))), columns=["length", "query", "answer"])
+WORST = pd.DataFrame(
+    list(product((4, 40), range(3), range(3))), columns=["length", "query", "answer"]
+)
 WORST = WORST[WORST["query"] != WORST["answer"]].reset_index(drop=True)
 WORST["margin"] = rng.normal(size=len(WORST))
 WORST["verdict"] = np.where(WORST["query"] == 0, "refuted", "proved")
-WORST["worst"] = [[f"<t{query}>"] * length for length, query in zip(WORST["length"], WORST["query"], strict=True)]
+WORST["worst"] = [
+    [f"<t{query}>"] * length for length, query in zip(WORST["length"], WORST["query"], strict=True)
+]
 
 
 def draw_dots(table):
@@ -75,7 +87,9 @@ DRAW = {
 """Each picture of one table: how it is drawn, and the table."""
 FIGURES = {
     **{name: draw(table) for name, (draw, table) in DRAW.items()},
-    "attention_patterns": interactive.attention_patterns(PATTERNS, ["<bos>", "a", "b", "a", "c"], [0, 10, 20]),
+    "attention_patterns": interactive.attention_patterns(
+        PATTERNS, ["<bos>", "a", "b", "a", "c"], [0, 10, 20]
+    ),
     "loss_surface": interactive.loss_surface(FIELDS, {"exact, T = 12": PATHS}),
 }
 HOLES = {
@@ -83,14 +97,20 @@ HOLES = {
     "curves, no rate": CURVES.assign(lr=CURVES["lr"].where(CURVES["seed"] != 1)),
     "dots": DOTS.assign(steps_to_90=DOTS["steps_to_90"].where(DOTS["kind"] != "B")).drop([0, 9]),
     "dots, no rate": DOTS.assign(lr=DOTS["lr"].where(DOTS["seed"] != 1)),
-    "shift_weights": METRICS.assign(**{"alpha1_0.1": [math.nan, 0.5, math.nan]}).drop(columns="beta2_0.0"),
-    "head_map": SCORES.assign(layer=[1, 1, 1, 3, 3, 3], loss_rise=math.nan, induction=[math.nan] * 5 + [True]),
+    "shift_weights": METRICS.assign(**{"alpha1_0.1": [math.nan, 0.5, math.nan]}).drop(
+        columns="beta2_0.0"
+    ),
+    "head_map": SCORES.assign(
+        layer=[1, 1, 1, 3, 3, 3], loss_rise=math.nan, induction=[math.nan] * 5 + [True]
+    ),
     "effects": EFFECTS["effects"].assign(layer=[1, 1, 1, 3, 3, 3]).drop(1),
     "effects_inputs": EFFECTS["effects_inputs"].assign(effect=math.nan).drop([0, 7]),
     "effects_edges": EFFECTS["effects_edges"].drop([0, 5]),
     "basin_map": BASINS.drop([0, 40]),
     "basin_map, no induction": BASINS.assign(basin="other"),
-    "worst_sequences": WORST.assign(margin=WORST["margin"].where(WORST["query"] != 1)).drop([0, 11]),
+    "worst_sequences": WORST.assign(margin=WORST["margin"].where(WORST["query"] != 1)).drop(
+        [0, 11]
+    ),
     "worst_sequences, no margins": WORST.assign(margin=math.nan),
 }
 LIKE_NUMBERS = {
@@ -99,7 +119,8 @@ LIKE_NUMBERS = {
     "head_map": SCORES.assign(layer=SCORES["layer"] + 10, head=9 - SCORES["head"]),
     "effects": EFFECTS["effects"].assign(layer=SCORES["layer"] + 10, head=9 - SCORES["head"]),
     "worst_sequences": WORST.assign(
-        query=WORST["query"].map({0: "10", 1: "9", 2: "1"}), answer=WORST["answer"].map({0: "10", 1: "9", 2: "1"})
+        query=WORST["query"].map({0: "10", 1: "9", 2: "1"}),
+        answer=WORST["answer"].map({0: "10", 1: "9", 2: "1"}),
     ),
 }
 VARIANTS = [
@@ -126,28 +147,42 @@ def traces(figure, mode):
 def cell_of(node):
     """The names of a node's row and column."""
     if "from_layer" in node:
-        return f"{node['from_layer']}.{node['from_head']}", f"{node['to_layer']}.{node['to_head']} {node['input']}"
-    return str(node["layer"]), " ".join(str(node[name]) for name in ("head", "input") if name in node)
+        return (
+            f"{node['from_layer']}.{node['from_head']}",
+            f"{node['to_layer']}.{node['to_head']} {node['input']}",
+        )
+    return str(node["layer"]), " ".join(
+        str(node[name]) for name in ("head", "input") if name in node
+    )
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_picture_has_a_title_and_names_its_axes(name):
     layout = FIGURES[name].layout
     assert layout.title.text
-    axes = [layout.xaxis3 if name == "attention_patterns" else layout.xaxis, layout.yaxis]  # shared ones, at the edge
+    axes = [
+        layout.xaxis3 if name == "attention_patterns" else layout.xaxis,
+        layout.yaxis,
+    ]  # shared ones, at the edge
     if name == "loss_surface":
         axes = [layout.scene.xaxis, layout.scene.yaxis, layout.scene.zaxis]
     assert all(axis.title.text for axis in axes)
 
 
-@pytest.mark.parametrize(("name", "table"), VARIANTS, ids=[f"{name} {len(table)}" for name, table in VARIANTS])
+@pytest.mark.parametrize(
+    ("name", "table"), VARIANTS, ids=[f"{name} {len(table)}" for name, table in VARIANTS]
+)
 def test_a_table_with_holes_with_one_row_or_names_like_numbers_is_drawn_whole(name, table):
     figure, kind = drawn(name, table), name.partition(",")[0]
     if kind in ("curves", "dots", "shift_weights"):
         points = sum(
-            np.isfinite(trace.y).sum() for mode in ("lines+markers", "markers") for trace in traces(figure, mode)
+            np.isfinite(trace.y).sum()
+            for mode in ("lines+markers", "markers")
+            for trace in traces(figure, mode)
         )
-        values = {"curves": ["accuracy"], "dots": ["steps_to_90"]}.get(kind, [name for name in table if "_" in name])
+        values = {"curves": ["accuracy"], "dots": ["steps_to_90"]}.get(
+            kind, [name for name in table if "_" in name]
+        )
         assert points == table[values].notna().sum().sum()
     elif kind == "basin_map":
         assert sum(len(cells(trace)) for trace in figure.data[:2]) == len(table)
@@ -156,12 +191,19 @@ def test_a_table_with_holes_with_one_row_or_names_like_numbers_is_drawn_whole(na
         for trace, (_, rows) in zip(maps, table.groupby("length"), strict=True):
             known = rows.dropna(subset=["margin"])
             wanted = zip(known["query"].map(str), known["answer"].map(str), strict=True)
-            assert cells(trace) == dict(zip(wanted, known["margin"].astype(np.float32), strict=True))
+            assert cells(trace) == dict(
+                zip(wanted, known["margin"].astype(np.float32), strict=True)
+            )
             for row in rows.itertuples():
-                told = trace.customdata[trace.y.index(str(row.query)), trace.x.index(str(row.answer))]
+                told = trace.customdata[
+                    trace.y.index(str(row.query)), trace.x.index(str(row.answer))
+                ]
                 length = len(row.worst)
                 assert told[0] == row.verdict
-                assert (told[1].count("&lt;t"), told[1].count("<br>")) == (length, (length - 1) // 16)
+                assert (told[1].count("&lt;t"), told[1].count("<br>")) == (
+                    length,
+                    (length - 1) // 16,
+                )
     else:
         columns = ("prefix_matching", "loss_rise") if kind == "head_map" else ("effect", "eap-ig")
         for trace, column in zip(figure.data, columns, strict=True):
@@ -173,24 +215,36 @@ def test_a_table_with_holes_with_one_row_or_names_like_numbers_is_drawn_whole(na
 
 
 def test_maps_refuse_two_rows_of_one_head_and_surfaces_a_hole():
-    with pytest.raises(ConfigError, match=r"^The table has several rows of head 0\.1, but must have one"):
+    with pytest.raises(
+        ConfigError, match=r"^The table has several rows of head 0\.1, but must have one"
+    ):
         interactive.head_map(pd.concat([SCORES, SCORES.iloc[[1]]]))
     for table in (FIELDS["exact, T = 12"].drop(3), FIELDS["exact, T = 12"].iloc[[3]]):
-        with pytest.raises(ConfigError, match=r"losses on a grid of . x ., but must have one at each point"):
+        with pytest.raises(
+            ConfigError, match=r"losses on a grid of . x ., but must have one at each point"
+        ):
             draw_surface(table)
-    with pytest.raises(ConfigError, match="There are paths on 'printed', but the surfaces are exact, T = 5, exact"):
+    with pytest.raises(
+        ConfigError, match="There are paths on 'printed', but the surfaces are exact, T = 5, exact"
+    ):
         interactive.loss_surface(FIELDS, {"printed": PATHS})
 
 
 def test_titles_of_panels_fit_beside_each_other_on_a_small_screen():
-    """Letters of 12 pixels are at most 6.6 wide, on the mean; three panels share 520 pixels less the margins."""
-    long = CURVES.replace({"p": {"x": "four layers, no positions", "y": "prefix_matching_of_heads"}})
+    """Letters of 12 pixels are at most 6.6 wide, on the mean; three panels share 520 pixels less
+    the margins.
+    """
+    long = CURVES.replace(
+        {"p": {"x": "four layers, no positions", "y": "prefix_matching_of_heads"}}
+    )
     long = pd.concat([long, long.assign(p="<b>")])
     figure = interactive.curves(long, "step", "accuracy", panels="p")
     titles = [note.text for note in figure.layout.annotations]
     assert titles == ["four layers, no<br>positions", "prefix_matching_of_<br>heads", "&lt;b&gt;"]
     assert all(len(line) * 6.6 <= 140 for title in titles[:2] for line in title.split("<br>"))
-    assert FIGURES["dots"].layout.xaxis.title.text == "training steps to 90%<br>accuracy"  # wider letters, two panels
+    assert (
+        FIGURES["dots"].layout.xaxis.title.text == "training steps to 90%<br>accuracy"
+    )  # wider letters, two panels
 
 
 def test_curves_are_the_table_and_say_run_seed_and_rate():
@@ -198,16 +252,17 @@ def test_curves_are_the_table_and_say_run_seed_and_rate():
     runs = list(CURVES.groupby(["p", "curve", "seed"], sort=False))
     assert len(figure.data) == len(runs)
     for (panel, curve, seed), run in runs:
-        start = (
-            f"{panel}, {curve}<br>seed {seed}, learning rate {run['lr'].iloc[0]}<br>step %{{x}}<br>accuracy %{{y:.4g}}"
-        )
+        of_run = f"{panel}, {curve}<br>seed {seed}, learning rate {run['lr'].iloc[0]}"
+        start = f"{of_run}<br>step %{{x}}<br>accuracy %{{y:.4g}}"
         [trace] = [trace for trace in figure.data if trace.hovertemplate.startswith(start)]
         assert list(trace.x) == list(run["step"])
         assert np.array_equal(trace.y, run["accuracy"].astype(np.float32))
         assert trace.legendgroup == curve
     still = views.curves("step", "accuracy", colors="curve")(CURVES).axes[0]
     colours = {trace.name: trace.line.color for trace in figure.data}
-    assert list(colours.values()) == [to_hex(line.get_color()).upper() for line in still.get_lines()[:2]]
+    assert list(colours.values()) == [
+        to_hex(line.get_color()).upper() for line in still.get_lines()[:2]
+    ]
     assert sum(trace.showlegend for trace in figure.data) == 2
 
 
@@ -221,13 +276,17 @@ def test_dots_are_the_table_and_say_which_claims_they_enter():
             if trace.xaxis == axis:
                 found += zip(np.rint(trace.y), trace.customdata, trace.x, strict=True)
         values = finite.fillna(views.NEVER * finite.max()).astype(np.float32)
-        assert sorted(found) == sorted(zip(mine["rows"] == "two", mine["seed"], values, strict=True))
+        assert sorted(found) == sorted(
+            zip(mine["rows"] == "two", mine["seed"], values, strict=True)
+        )
     for trace in dots:
         one, told = trace.hovertemplate.startswith("one, "), trace.hovertemplate
         assert ("<br>claims:<br>sooner" in told) == (one and trace.legendgroup == "A")
         assert ("never" in told) == (trace.customdata[0] == 2 and not one)
         assert trace.marker.color == COLORS["AB".index(trace.legendgroup)]
-    bars = {(trace.legendgroup, float(x)) for trace in traces(FIGURES["dots"], "lines") for x in trace.x}
+    bars = {
+        (trace.legendgroup, float(x)) for trace in traces(FIGURES["dots"], "lines") for x in trace.x
+    }
     medians = DOTS.groupby(["panel", "kind", "rows"])["steps_to_90"].median()
     assert bars == {(kind, float(np.float32(value))) for (_, kind, _), value in medians.items()}
 
@@ -240,13 +299,17 @@ def test_a_declared_view_is_drawn_from_its_declaration():
     assert interactive.view(declared, CURVES, "t") == interactive.curves(
         CURVES, "step", "accuracy", panels="p", title="t"
     )
-    with pytest.raises(ConfigError, match="'t' has no interactive picture: its view is neither Dots nor Curves"):
+    with pytest.raises(
+        ConfigError, match="'t' has no interactive picture: its view is neither Dots nor Curves"
+    ):
         interactive.view(print, DOTS, "t")
 
 
 def test_patterns_have_one_map_for_each_step_and_head_and_the_last_step_is_shown():
     figure = FIGURES["attention_patterns"]
-    assert np.allclose(np.stack([trace.z for trace in figure.data]).reshape(PATTERNS.shape), PATTERNS, atol=6e-4)
+    assert np.allclose(
+        np.stack([trace.z for trace in figure.data]).reshape(PATTERNS.shape), PATTERNS, atol=6e-4
+    )
     assert [trace.visible for trace in figure.data] == [False] * 8 + [True] * 4
     [slider] = figure.layout.sliders
     assert [step.label for step in slider.steps] == ["0", "10", "20"]
@@ -275,8 +338,15 @@ def test_surfaces_and_paths_are_the_tables_and_streamlines_descend():
             assert (np.diff(height[~np.isnan(height)]) < 1e-3).all()
         ends = np.column_stack([line.x, line.y])[gaps - 1]
         assert np.allclose(ends, (0, 1), atol=0.06), "the exact form leads to (0, 1)"
-    walked = [trace for trace in figure.data if trace.type == "scatter3d" and trace.mode == "lines+markers"]
-    assert [list(trace.x) for trace in walked] == [list(np.float32([0.5, 0.2])), list(np.float32([0.9, 0.8]))]
+    walked = [
+        trace
+        for trace in figure.data
+        if trace.type == "scatter3d" and trace.mode == "lines+markers"
+    ]
+    assert [list(trace.x) for trace in walked] == [
+        list(np.float32([0.5, 0.2])),
+        list(np.float32([0.9, 0.8])),
+    ]
     assert [list(trace.customdata) for trace in walked] == [[0, 50]] * 2
     assert [button.label for button in figure.layout.updatemenus[0].buttons] == list(FIELDS)
     assert [trace.visible for trace in figure.data] == [False] * 3 + [True] * 5
@@ -296,14 +366,22 @@ def test_every_start_of_the_basin_map_is_in_one_basin():
 
 @pytest.mark.parametrize(
     ("margins", "scale", "ends"),
-    [([-1.0, 4.0, 2.0], "RdBu", (-4, 4)), ([5.0, 4.0, 9.0], "Blues", (4, 9)), ([-5.0, -4.0, -9.0], "Reds", (-9, -4))],
+    [
+        ([-1.0, 4.0, 2.0], "RdBu", (-4, 4)),
+        ([5.0, 4.0, 9.0], "Blues", (4, 9)),
+        ([-5.0, -4.0, -9.0], "Reds", (-9, -4)),
+    ],
 )
 def test_worst_sequences_use_their_colours_and_mark_the_smallest_margin(margins, scale, ends):
     table = WORST.iloc[:3].assign(margin=margins)
     figure = interactive.worst_sequences(table)
     colours = figure.layout.coloraxis
     assert (colours.cmin, colours.cmax) == ends
-    blank = interactive.worst_sequences(table).update_layout(coloraxis={"colorscale": scale}).layout.coloraxis
+    blank = (
+        interactive.worst_sequences(table)
+        .update_layout(coloraxis={"colorscale": scale})
+        .layout.coloraxis
+    )
     assert colours.colorscale == blank.colorscale
     mark, smallest = figure.data[-1], table.loc[table["margin"].idxmin()]
     assert (mark.y, mark.x) == ((str(smallest["query"]),), (str(smallest["answer"]),))
@@ -321,11 +399,22 @@ def test_an_unchanged_picture_is_an_unchanged_page_and_pages_share_the_library(t
     assert (tmp_path / "whole.html").stat().st_size < 6e6
 
 
-# In a browser: the point that the mouse goes to, as (trace, x, y) in the data, and texts that it must show there.
+# In a browser: the point that the mouse goes to, as (trace, x, y) in the data, and texts that it
+# must show there.
 HOVERED = {
     "curves": (0, 20, CURVES["accuracy"][2], ["x, A", "seed 0, learning rate 0.01", "step 20"]),
-    "dots": (None, None, None, ["one, x, A", "seed ", "training steps to 90% accuracy: ", "sooner"]),
-    "attention_patterns": (8, 0, 4, ["head 0.0", "query c₄", "key <bos>₀", f"attention {PATTERNS[2, 0, 0, 4, 0]:.3f}"]),
+    "dots": (
+        None,
+        None,
+        None,
+        ["one, x, A", "seed ", "training steps to 90% accuracy: ", "sooner"],
+    ),
+    "attention_patterns": (
+        8,
+        0,
+        4,
+        ["head 0.0", "query c₄", "key <bos>₀", f"attention {PATTERNS[2, 0, 0, 4, 0]:.3f}"],
+    ),
     "shift_weights": (0, 5, METRICS["alpha1_0.0"][1], ["key/value head 0.0", "step 5", "weight"]),
     "head_map": (0, "2", "1", ["head 1.2", f"prefix_matching {SCORES['prefix_matching'][5]:.3f}"]),
     "effects": (1, "2", "1", ["head 1.2", "eap-ig"]),
@@ -354,11 +443,16 @@ PLACE = """([trace, x, y]) => {
 
 @pytest.fixture
 def open_page(browser, tmp_path):
-    """Opens a picture as a page, which must log no error and load nothing but itself and the library."""
+    """Opens a picture as a page, which must log no error and load nothing but itself and the
+    library.
+    """
     complaints, requests = [], []
     page = browser.new_page(viewport={"width": 880, "height": 900})
     page.set_default_timeout(60_000)
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
+    )
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
 
@@ -376,7 +470,9 @@ def open_page(browser, tmp_path):
 
 def hover(page, *point):
     """The text that the picture shows when the mouse is on a point."""
-    x, y = page.evaluate(PLACE, [float(each) if isinstance(each, np.floating) else each for each in point])
+    x, y = page.evaluate(
+        PLACE, [float(each) if isinstance(each, np.floating) else each for each in point]
+    )
     page.wait_for_timeout(200)
     page.mouse.move(1, 1)
     page.wait_for_selector(".hovertext", state="detached")
@@ -396,17 +492,28 @@ def test_a_browser_tells_the_point_under_the_mouse(open_page, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "tables", [HOLES, LIKE_NUMBERS, {"worst_sequences": WORST.iloc[[0]], "head_map": SCORES.iloc[[4]]}]
+    "tables",
+    [HOLES, LIKE_NUMBERS, {"worst_sequences": WORST.iloc[[0]], "head_map": SCORES.iloc[[4]]}],
 )
-def test_a_browser_tells_the_cell_under_the_mouse_beside_holes_and_names_like_numbers(open_page, tables):
+def test_a_browser_tells_the_cell_under_the_mouse_beside_holes_and_names_like_numbers(
+    open_page, tables
+):
     for name in ("worst_sequences", "head_map", "effects"):
         if name in tables:
             figure = drawn(name, tables[name])
             page = open_page(figure)
-            map_number = sum(trace.type == "heatmap" for trace in figure.data) - 1 if name == "worst_sequences" else 0
+            map_number = (
+                sum(trace.type == "heatmap" for trace in figure.data) - 1
+                if name == "worst_sequences"
+                else 0
+            )
             for (row, column), value in list(cells(figure.data[map_number]).items())[::2]:
                 told = hover(page, map_number, column, row)
-                where = f"query {row}, answer {column}" if name == "worst_sequences" else f"head {row}.{column}"
+                where = (
+                    f"query {row}, answer {column}"
+                    if name == "worst_sequences"
+                    else f"head {row}.{column}"
+                )
                 assert where in told
                 assert f"{value:.4g}" in told or f"{value:.3f}" in told.replace("−", "-"), told
 
@@ -419,7 +526,10 @@ def test_clicks_hide_a_kind_change_the_axis_and_move_through_training(open_page)
     page.wait_for_function(f"{shown}.filter(each => each === true).length === 6")
     page.get_by_text("log axis").click()
     page.wait_for_function("document.getElementById('picture')._fullLayout.xaxis2.type === 'log'")
-    assert page.get_by_role("figure").get_attribute("aria-label") == FIGURES["curves"].layout.title.text
+    assert (
+        page.get_by_role("figure").get_attribute("aria-label")
+        == FIGURES["curves"].layout.title.text
+    )
 
 
 @pytest.mark.slow

@@ -9,9 +9,13 @@ from ihlab.plots.landscape import basin_map, loss_field, paths
 
 def bowl(points=7):
     """A loss whose lowest point is the corner (0, 1)."""
-    alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(np.linspace(0, 1, points), np.linspace(0, 1, points)))
+    alpha1, beta1 = (
+        axis.ravel() for axis in np.meshgrid(np.linspace(0, 1, points), np.linspace(0, 1, points))
+    )
     slopes = {"slope_alpha1": 2 * alpha1, "slope_beta1": -2 * (1 - beta1)}
-    return pd.DataFrame({"alpha1": alpha1, "beta1": beta1, "loss": alpha1**2 + (1 - beta1) ** 2, **slopes})
+    return pd.DataFrame(
+        {"alpha1": alpha1, "beta1": beta1, "loss": alpha1**2 + (1 - beta1) ** 2, **slopes}
+    )
 
 
 def test_contours_are_where_the_loss_is_their_level():
@@ -40,7 +44,9 @@ def test_the_corner_is_marked():
 
 def test_each_path_has_a_line_and_a_dot_and_all_share_one_label():
     axes = Figure().subplots()
-    table = pd.DataFrame({"path": list("aabb"), "alpha1": [0.1, 0.2, 0.5, 0.6], "beta1": [0.3, 0.4, 0.7, 0.8]})
+    table = pd.DataFrame(
+        {"path": list("aabb"), "alpha1": [0.1, 0.2, 0.5, 0.6], "beta1": [0.3, 0.4, 0.7, 0.8]}
+    )
     paths(axes, table, "#000000", "heads")
     drawn = [line.get_xydata().tolist() for line in axes.get_lines()]
     assert drawn == [[[0.1, 0.3], [0.2, 0.4]], [[0.1, 0.3]], [[0.5, 0.7], [0.6, 0.8]], [[0.5, 0.7]]]

@@ -25,18 +25,33 @@ def table() -> pd.DataFrame:
 
 def test_a_curve_is_the_median_and_its_band_holds_every_seed():
     axes = Figure().subplots()
-    learning_curves(axes, table(), "step", "accuracy", {"a": Line("#000000"), "missing": Line("#111111")})
+    learning_curves(
+        axes, table(), "step", "accuracy", {"a": Line("#000000"), "missing": Line("#111111")}
+    )
     [line] = axes.get_lines()
     assert line.get_label() == "a"
     assert np.asarray(line.get_xydata()).tolist() == [[0, 0], [10, 0.2], [20, 0.4]]
     [band] = axes.collections
     corners = band.get_paths()[0].vertices
-    assert {(10.0, 0.1), (10.0, 0.3), (20.0, 0.2), (20.0, 0.6)} <= {(float(x), round(float(y), 6)) for x, y in corners}
+    assert {(10.0, 0.1), (10.0, 0.3), (20.0, 0.2), (20.0, 0.6)} <= {
+        (float(x), round(float(y), 6)) for x, y in corners
+    }
 
 
 def test_a_seed_that_ended_before_the_others_stays_where_it_ended():
-    """Seeds at .2 and .4 from step 10 on, and one that ended there at .3; without it, the median would move."""
-    rows = [(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0), (0, 10, 0.2), (1, 10, 0.4), (2, 10, 0.3), (0, 20, 0.2), (1, 20, 0.8)]
+    """Seeds at .2 and .4 from step 10 on, and one that ended there at .3; without it, the median
+    would move.
+    """
+    rows = [
+        (0, 0, 0.0),
+        (1, 0, 0.0),
+        (2, 0, 0.0),
+        (0, 10, 0.2),
+        (1, 10, 0.4),
+        (2, 10, 0.3),
+        (0, 20, 0.2),
+        (1, 20, 0.8),
+    ]
     data = pd.DataFrame(rows, columns=["seed", "step", "accuracy"]).assign(curve="a")
     axes = Figure().subplots()
     learning_curves(axes, data, "step", "accuracy", {"a": Line("#000000")})
@@ -49,7 +64,9 @@ def test_saving_twice_gives_the_same_bytes(tmp_path):
         learning_curves(figure.subplots(), table(), "step", "accuracy", {"a": Line("#0072B2")})
         write_picture(figure, tmp_path / name)
     for ending in ("svg", "png"):
-        assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
+        assert (tmp_path / f"one.{ending}").read_bytes() == (
+            tmp_path / f"two.{ending}"
+        ).read_bytes()
 
 
 def test_an_svg_has_short_numbers_in_its_paths_and_all_of_its_words(tmp_path):
@@ -62,9 +79,16 @@ def test_an_svg_has_short_numbers_in_its_paths_and_all_of_its_words(tmp_path):
     assert not any(re.search(r"\.\d{3}", path) for path in re.findall(r' d="[^"]*"', drawn))
 
 
-USERS = {"font.size": 20.0, "figure.figsize": (9.0, 6.0), "axes.prop_cycle": mpl.cycler(color=["red"])}
+USERS = {
+    "font.size": 20.0,
+    "figure.figsize": (9.0, 6.0),
+    "axes.prop_cycle": mpl.cycler(color=["red"]),
+}
 SHIFTS = pd.DataFrame(
-    {"step": [0, 5], **{f"{name}_0.0": [0.1, 0.2] for name in ("alpha1", "alpha2", "beta1", "beta2")}}
+    {
+        "step": [0, 5],
+        **{f"{name}_0.0": [0.1, 0.2] for name in ("alpha1", "alpha2", "beta1", "beta2")},
+    }
 )
 
 
@@ -77,7 +101,9 @@ def on_axes(draw, *arguments):
 DRAWN = {
     "attention_pattern": lambda: on_axes(attention_pattern, np.eye(2), ["a", "b"]),
     "head_map": lambda: head_map(head_table(1, 2, induction=(0, 0)), "a run"),
-    "learning_curves": lambda: on_axes(learning_curves, table(), "step", "accuracy", {"a": Line("#0072B2")}),
+    "learning_curves": lambda: on_axes(
+        learning_curves, table(), "step", "accuracy", {"a": Line("#0072B2")}
+    ),
     "matrix": lambda: matrix({("a", "b"): (2.0, "2")}, "ratio"),
     "shift_training": lambda: shift_training(SHIFTS, "a run"),
     "views.curves": lambda: views.curves("step", "accuracy", colors="curve")(table()),
@@ -101,7 +127,9 @@ def test_what_the_user_has_set_holds_in_a_drawing_and_after_it(name, tmp_path):
 
 def test_shift_weights_are_the_metrics_columns():
     names = ("alpha1", "alpha2", "beta1", "beta2")
-    metrics = pd.DataFrame({"step": [0, 5], **{f"{name}_1.0": [0.1 * i, i] for i, name in enumerate(names)}})
+    metrics = pd.DataFrame(
+        {"step": [0, 5], **{f"{name}_1.0": [0.1 * i, i] for i, name in enumerate(names)}}
+    )
     axes = Figure().subplots()
     shift_weights(axes, metrics, layer=1, kv_head=0)
     drawn = np.array([line.get_ydata() for line in axes.get_lines()[:4]])
@@ -111,7 +139,11 @@ def test_shift_weights_are_the_metrics_columns():
 def test_wider_windows_have_a_line_for_each_weight():
     names = ("alpha1", "alpha2", "alpha3", "beta1", "beta2", "beta3")
     metrics = pd.DataFrame(
-        {"step": [0, 5], **{f"{name}_0.11": [i, -i] for i, name in enumerate(names)}, "alpha1_0.1": 9}
+        {
+            "step": [0, 5],
+            **{f"{name}_0.11": [i, -i] for i, name in enumerate(names)},
+            "alpha1_0.1": 9,
+        }
     )
     axes = Figure().subplots()
     shift_weights(axes, metrics, layer=0, kv_head=11)
@@ -124,10 +156,16 @@ def test_wider_windows_have_a_line_for_each_weight():
 def test_shift_training_has_axes_for_every_head_and_one_legend():
     heads = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     names = ("alpha1", "alpha2", "beta1", "beta2")
-    columns = {f"{name}_{at}.{g}": [at + g / 10, i] for at, g in heads for i, name in enumerate(names)}
+    columns = {
+        f"{name}_{at}.{g}": [at + g / 10, i] for at, g in heads for i, name in enumerate(names)
+    }
     figure = shift_training(pd.DataFrame({"step": [0, 5], **columns}), "a run")
-    assert [axes.get_title() for axes in figure.axes] == [f"key/value head {at}.{g}" for at, g in heads]
-    assert [axes.get_lines()[3].get_ydata().tolist() for axes in figure.axes] == [[at + g / 10, 3] for at, g in heads]
+    assert [axes.get_title() for axes in figure.axes] == [
+        f"key/value head {at}.{g}" for at, g in heads
+    ]
+    assert [axes.get_lines()[3].get_ydata().tolist() for axes in figure.axes] == [
+        [at + g / 10, 3] for at, g in heads
+    ]
     [legend] = figure.legends
     assert len(legend.get_texts()) == 4
 
@@ -135,7 +173,12 @@ def test_shift_training_has_axes_for_every_head_and_one_legend():
 def head_table(n_layers: int, n_heads: int, induction: tuple[int, int]) -> pd.DataFrame:
     rows = [
         {"layer": layer, "head": head, "pattern": kind, "induction": (layer, head) == induction}
-        | {"prefix_matching": 0.11, "induction_stripe": 0.22, "previous_token": 0.33, "eigenvalue_copying": -0.44}
+        | {
+            "prefix_matching": 0.11,
+            "induction_stripe": 0.22,
+            "previous_token": 0.33,
+            "eigenvalue_copying": -0.44,
+        }
         for layer in range(n_layers)
         for head in range(n_heads)
         for kind in ("effective", "raw")
@@ -145,7 +188,9 @@ def head_table(n_layers: int, n_heads: int, induction: tuple[int, int]) -> pd.Da
 
 def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():
     metrics = pd.DataFrame({"step": [0], "alpha1_0.1": [0.5]})
-    with pytest.raises(ConfigError, match=r"no alpha and beta at layer 0, key/value head 0: they are those of"):
+    with pytest.raises(
+        ConfigError, match=r"no alpha and beta at layer 0, key/value head 0: they are those of"
+    ):
         shift_weights(new_figure(1, 1).subplots(), metrics, layer=0, kv_head=0)
     with pytest.raises(ConfigError, match=r"^The metrics have no alpha and beta: they are"):
         shift_training(metrics[["step"]], "a vanilla run")

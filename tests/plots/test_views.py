@@ -14,14 +14,23 @@ def table(*rows):
 
 
 DATA = table(
-    ("A", "x", 0, 100.0, 0.9), ("A", "x", 1, math.inf, 0.1), ("B", "x", 0, 400.0, 0.8), ("B", "y", 0, 40.0, 0.7)
+    ("A", "x", 0, 100.0, 0.9),
+    ("A", "x", 1, math.inf, 0.1),
+    ("B", "x", 0, 400.0, 0.8),
+    ("B", "y", 0, 40.0, 0.7),
 )
 
 
 def drawn(axes):
     """The x and the row of each marker."""
-    lines = [line for line in axes.get_lines() if line.get_marker() not in ("", "None") and len(line.get_xdata())]
-    return sorted((float(x), round(float(y))) for line in lines for x, y in zip(*line.get_data(), strict=True))
+    lines = [
+        line
+        for line in axes.get_lines()
+        if line.get_marker() not in ("", "None") and len(line.get_xdata())
+    ]
+    return sorted(
+        (float(x), round(float(y))) for line in lines for x, y in zip(*line.get_data(), strict=True)
+    )
 
 
 def test_one_dot_per_seed_in_rows_and_panels():
@@ -35,10 +44,14 @@ def test_one_dot_per_seed_in_rows_and_panels():
 
 
 def test_a_bar_is_the_median_unless_most_seeds_never_get_there():
-    [axes] = dots("variant")(table(*(("A", "x", seed, steps, 0) for seed, steps in enumerate((10, 20, math.inf))))).axes
+    [axes] = dots("variant")(
+        table(*(("A", "x", seed, steps, 0) for seed, steps in enumerate((10, 20, math.inf))))
+    ).axes
     [bars] = [bars.get_segments()[0][0][0] for bars in axes.collections]
     assert bars == 20
-    [axes] = dots("variant")(table(("A", "x", 0, math.inf, 0), ("A", "x", 1, 10, 0), ("A", "x", 2, math.inf, 0))).axes
+    [axes] = dots("variant")(
+        table(("A", "x", 0, math.inf, 0), ("A", "x", 1, 10, 0), ("A", "x", 2, math.inf, 0))
+    ).axes
     assert not axes.collections
 
 

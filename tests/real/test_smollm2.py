@@ -1,4 +1,6 @@
-"""A pretrained model, SmolLM2-135M-Instruct, against plain transformers code. `make real` downloads it."""
+"""A pretrained model, SmolLM2-135M-Instruct, against plain transformers code. `make real` downloads
+it.
+"""
 
 import re
 
@@ -39,7 +41,9 @@ def found(model, twice):
 
 
 def plain_loss(model, tokens, heads=()):
-    """Loss of the second reading, without these heads: their columns of o_proj's input are replaced by their mean."""
+    """Loss of the second reading, without these heads: their columns of o_proj's input are replaced
+    by their mean.
+    """
     z, hooks = {}, []
 
     def keep(layer):
@@ -56,13 +60,17 @@ def plain_loss(model, tokens, heads=()):
 
     with torch.no_grad():
         for make in (keep, replace):
-            projections = [(i, block.self_attn.o_proj) for i, block in enumerate(model.model.layers)]
+            projections = [
+                (i, block.self_attn.o_proj) for i, block in enumerate(model.model.layers)
+            ]
             hooks = [module.register_forward_pre_hook(make(i)) for i, module in projections]
             logits = model(tokens).logits
             for hook in hooks:
                 hook.remove()
     half = tokens.shape[1] // 2
-    return F.cross_entropy(logits[:, half - 1 : -1].flatten(0, 1), tokens[:, half:].flatten()).item()
+    return F.cross_entropy(
+        logits[:, half - 1 : -1].flatten(0, 1), tokens[:, half:].flatten()
+    ).item()
 
 
 def test_every_heads_pattern_scores_are_those_of_a_loop(model, found):
@@ -76,10 +84,16 @@ def test_every_heads_pattern_scores_are_those_of_a_loop(model, found):
             if after and token not in ids[query + 1 :]:  # the last time it is read
                 prefix += patterns[:, row, :, query, after].sum(axis=0)
                 n += 1
-    previous = np.diagonal(patterns, -1, axis1=-2, axis2=-1)[..., 1:].mean(axis=(1, -1))  # from the third token on
+    previous = np.diagonal(patterns, -1, axis1=-2, axis2=-1)[..., 1:].mean(
+        axis=(1, -1)
+    )  # from the third token on
     ours = found.sort_values(["layer", "head"])
-    np.testing.assert_allclose(ours["prefix_matching"].to_numpy().reshape(30, 9), prefix / n, atol=1e-3)
-    np.testing.assert_allclose(ours["previous_token"].to_numpy().reshape(30, 9), previous, atol=1e-3)
+    np.testing.assert_allclose(
+        ours["prefix_matching"].to_numpy().reshape(30, 9), prefix / n, atol=1e-3
+    )
+    np.testing.assert_allclose(
+        ours["previous_token"].to_numpy().reshape(30, 9), previous, atol=1e-3
+    )
 
 
 def test_the_loss_needs_the_heads_that_are_called_needed(model, found, twice):
@@ -97,6 +111,8 @@ def test_the_loss_needs_the_heads_that_are_called_needed(model, found, twice):
 def test_the_guides_example_runs_as_printed(monkeypatch, capsys):
     page = FOLDER.parents[1] / "docs" / "smollm2.md"
     monkeypatch.chdir(FOLDER.parents[1])
-    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     exec(compile(example, page.name, "exec"), {})
     assert len(re.findall("suppresses|matches", capsys.readouterr().out)) >= 5

@@ -1,4 +1,6 @@
-"""The hop horizon: interpolation by hand, bounds, and the table of what models follow beside what is known by hand."""
+"""The hop horizon: interpolation by hand, bounds, and the table of what models follow beside what
+is known by hand.
+"""
 
 import numpy as np
 import pandas as pd
@@ -26,13 +28,21 @@ def test_the_crossing_is_interpolated_in_log2_of_hops(errors, followed, log2_hop
 
 
 def test_constructions_give_shifted_keys_the_worth_of_a_layer_and_shifted_values_nothing():
-    """So that whether a layer is saved needs no answer to which of the two constructions is learned."""
+    """So that whether a layer is saved needs no answer to which of the two constructions is
+    learned.
+    """
     for layers in range(1, 6):
         for hops in (Cell.by_hand, Cell.by_pointers):
-            assert hops(Cell(KV, layers)) == hops(Cell(K_ONLY, layers)) == hops(Cell(VANILLA, layers + 1))
+            assert (
+                hops(Cell(KV, layers))
+                == hops(Cell(K_ONLY, layers))
+                == hops(Cell(VANILLA, layers + 1))
+            )
             assert hops(Cell(V_ONLY, layers)) == hops(Cell(VANILLA, layers))
     assert [Cell(VANILLA, layers).by_hand() for layers in range(2, 7)] == [1, 3, 7, 15, 31]
-    assert (Cell(VANILLA, 5).by_pointers(), Cell(KV, 5).by_pointers()) == (8, 16), "the paper's numbers"
+    assert (Cell(VANILLA, 5).by_pointers(), Cell(KV, 5).by_pointers()) == (8, 16), (
+        "the paper's numbers"
+    )
 
 
 def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
@@ -40,12 +50,22 @@ def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
     rows = []
     for cell in cells:
         for seed in range(8):
-            hops, log2 = hop_horizon([0.01 if k <= cell.by_hand() + seed % 2 else 0.5 for k in range(1, 9)])
+            hops, log2 = hop_horizon(
+                [0.01 if k <= cell.by_hand() + seed % 2 else 0.5 for k in range(1, 9)]
+            )
             rows.append({**cell._asdict(), "seed": seed, "hops": hops, "log2_hops": log2})
     table = horizon_table(pd.DataFrame(rows)).set_index(["attention", "n_layers"])
     assert list(table.index) == cells
     row = table.loc[(VANILLA, 3)]
-    assert (row["models"], row["by_hand"], row["pointers"], row["hops"]) == (8, 3, 2, "3 3 3 3 4 4 4 4")
+    assert (row["models"], row["by_hand"], row["pointers"], row["hops"]) == (
+        8,
+        3,
+        2,
+        "3 3 3 3 4 4 4 4",
+    )
     assert 3 < row["low"] < row["k_star"] < row["high"] < 5
     for cell in cells:
-        assert (table.loc[cell, "by_hand"], table.loc[cell, "pointers"]) == (cell.by_hand(), cell.by_pointers())
+        assert (table.loc[cell, "by_hand"], table.loc[cell, "pointers"]) == (
+            cell.by_hand(),
+            cell.by_pointers(),
+        )

@@ -1,4 +1,6 @@
-"""The toy settings, and each kind of question about two variants: verdicts on made-up tables that come out each way."""
+"""The toy settings, and each kind of question about two variants: verdicts on made-up tables that
+come out each way.
+"""
 
 import numpy as np
 import pandas as pd
@@ -36,7 +38,9 @@ def test_variants_of_a_setting_differ_in_the_model_alone_and_end_at_its_accuracy
 
 
 def judge(kind, one, other, best=(1.0, 1.0)):
-    data = pd.concat([cell("vanilla", INDUCTION1, one, best[0]), cell(KV, INDUCTION1, other, best[1])])
+    data = pd.concat(
+        [cell("vanilla", INDUCTION1, one, best[0]), cell(KV, INDUCTION1, other, best[1])]
+    )
     ask = asked("vanilla", kind, KV, INDUCTION1, id="a", sentence="A sentence.")
     (claim,) = judged(claims_of([ask], data, "2026-11-22"))
     return claim

@@ -1,4 +1,6 @@
-"""Whatever measures a model does so in evaluation mode: a model in training with dropout measures the same."""
+"""Whatever measures a model does so in evaluation mode: a model in training with dropout measures
+the same.
+"""
 
 from contextlib import suppress
 
@@ -22,7 +24,9 @@ from tasks import MultiHopTask
 
 TASK = MultiHopTask(vocab_size=10, length=16, max_hops=2)
 BATCH = TASK.batch(8, np.random.default_rng(0))
-TOKENS, OTHER = (torch.from_numpy(TASK.batch(4, np.random.default_rng(seed)).inputs.copy()) for seed in (1, 2))
+TOKENS, OTHER = (
+    torch.from_numpy(TASK.batch(4, np.random.default_rng(seed)).inputs.copy()) for seed in (1, 2)
+)
 ROUTE = all_routes(2)[0]
 
 
@@ -47,7 +51,9 @@ MEASURES = {
     "ablation_sweep": lambda model: ablation_sweep(model, BATCH),
     "hop_scores": lambda model: hop_scores(model, TASK, 2, rows=4),
     "path_patch": lambda model: path_patch(model, TOKENS, OTHER, (0, 0), (1, 1), "q"),
-    "path_effects": lambda model: path_effects(model, TOKENS, OTHER, lambda logits: logits.square().mean()),
+    "path_effects": lambda model: path_effects(
+        model, TOKENS, OTHER, lambda logits: logits.square().mean()
+    ),
     "route_contributions": lambda model: route_contributions(model, TOKENS, 0)[ROUTE],
     "route_effects": lambda model: route_effects(model, BATCH),
     "held_out": lambda model: held_out(model, [evaluation_batch(BATCH, torch.device("cpu"))]),

@@ -1,4 +1,6 @@
-"""Progress in a terminal, in a file and in a notebook: what is shown, how often, and what is left behind."""
+"""Progress in a terminal, in a file and in a notebook: what is shown, how often, and what is left
+behind.
+"""
 
 import functools
 import io
@@ -64,14 +66,18 @@ def test_a_file_gets_a_line_after_a_few_seconds(clock):
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_terminal_has_one_line_of_its_width(clock, width):
     terminal = io.StringIO()
-    with progress_bar(Console(file=terminal, force_terminal=True, width=width), "quickstart", 2000, " steps") as bar:
+    with progress_bar(
+        Console(file=terminal, force_terminal=True, width=width), "quickstart", 2000, " steps"
+    ) as bar:
         clock.now += 12
         bar.reach(1200, evaluated(ROW))
         bar.refresh()
         drawn = terminal.getvalue()
     last = drawn.split("\r")[-1].rstrip()
     assert re.match("quickstart [#█]", last)
-    assert re.search(r"1200/2000, 00:12<00:0[78], 100.00 steps/s, loss 0.250, accuracy 0.875$", last)
+    assert re.search(
+        r"1200/2000, 00:12<00:0[78], 100.00 steps/s, loss 0.250, accuracy 0.875$", last
+    )
     assert width - 2 <= len(last) <= width
 
 
@@ -103,11 +109,15 @@ def test_a_notebook_has_one_output_that_is_replaced(clock, cell):
     run(Console(file=io.StringIO(), force_jupyter=True), clock, 12)
     assert 12 <= len(cell.states) <= 14
     assert cell.states[5].startswith("small ████")
-    assert cell.states[-1].endswith("120/120, 00:12<00:00, 10.00 steps/s, loss 0.250, accuracy 0.875")
+    assert cell.states[-1].endswith(
+        "120/120, 00:12<00:00, 10.00 steps/s, loss 0.250, accuracy 0.875"
+    )
 
 
 @pytest.mark.parametrize("where", [{"force_terminal": True}, {"force_jupyter": True}, {}])
-def test_a_loop_is_shown_once_it_is_long_and_only_where_somebody_looks(clock, cell, monkeypatch, where):
+def test_a_loop_is_shown_once_it_is_long_and_only_where_somebody_looks(
+    clock, cell, monkeypatch, where
+):
     file = io.StringIO()
     monkeypatch.setattr(module, "Console", lambda stderr: Console(file=file, width=80, **where))
     monkeypatch.setattr(module.Bar, "_time", clock.time, raising=False)
@@ -150,7 +160,9 @@ LONG_CALLS = {
 def test_long_calls_show_in_a_terminal_what_they_do():
     near, far = pty.openpty()
     script = "\n".join([SMALL, *LONG_CALLS])
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=far, env={**os.environ, "TERM": "xterm"})
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stderr=far, env={**os.environ, "TERM": "xterm"}
+    )
     os.close(far)
     drawn = b""
     try:

@@ -1,4 +1,6 @@
-"""Results are determined by their arguments: settings that the calling code has on do not change them, and stay on."""
+"""Results are determined by their arguments: settings that the calling code has on do not change
+them, and stay on.
+"""
 
 import random
 import warnings
@@ -46,7 +48,11 @@ class Doubles(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        return result.double() if isinstance(result, torch.Tensor) and result.dtype is torch.float32 else result
+        return (
+            result.double()
+            if isinstance(result, torch.Tensor) and result.dtype is torch.float32
+            else result
+        )
 
 
 @contextmanager
@@ -89,7 +95,9 @@ SETTINGS = {
     "numpy_raises": lambda: np.errstate(all="raise"),
     "warnings": warnings_raise,
     "anomalies": lambda: torch.autograd.set_detect_anomaly(True),
-    "saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(torch.zeros_like, lambda x: x),
+    "saved_tensors": lambda: torch.autograd.graph.saved_tensors_hooks(
+        torch.zeros_like, lambda x: x
+    ),
     "functions": Doubles,
 }
 
@@ -107,14 +115,25 @@ CALLS = {
     "score": lambda run, new: head_scores(run, BATCH, rows=4),
     "locate": lambda run, new: locate_induction_heads(MODEL, batch=BATCH, rows=4, probes=2),
     "monitor": lambda run, new: watched(HeadMonitor(MODEL, rows=4)),
-    "hugging_face": lambda run, new: head_scores(to_llama(MODEL), BATCH, rows=4, length=12, ids=range(40)),
+    "hugging_face": lambda run, new: head_scores(
+        to_llama(MODEL), BATCH, rows=4, length=12, ids=range(40)
+    ),
     "convert": lambda run, new: from_llama(to_llama(MODEL)),
     "ablate": lambda run, new: ablate_together(MODEL, BATCH, [(0, 0)]),
-    "patch": lambda run, new: path_effects(MODEL, IDS, OTHER, lambda logits: logits.square().mean()),
+    "patch": lambda run, new: path_effects(
+        MODEL, IDS, OTHER, lambda logits: logits.square().mean()
+    ),
     "patch_keys": lambda run, new: without_key_path(MODEL, IDS, (0, 0), (1, 1)),
     "make": lambda run, new: Transformer(MODEL.cfg.replace(attention="dynamic_conv"), seed=3),
-    "pose": lambda run, new: [(p := problem(MODEL, TASK, size=4)).clean, p.corrupted, p.swing, *p.ends],
-    "exact": lambda run, new: [exact(problem(MODEL, TASK, size=4), nodes) for nodes in ("head", "edge")],
+    "pose": lambda run, new: [
+        (p := problem(MODEL, TASK, size=4)).clean,
+        p.corrupted,
+        p.swing,
+        *p.ends,
+    ],
+    "exact": lambda run, new: [
+        exact(problem(MODEL, TASK, size=4), nodes) for nodes in ("head", "edge")
+    ],
     "attribute": lambda run, new: [
         attribute(problem(MODEL, TASK, size=4), method) for method in ("eap-ig", "atp-qk", "gim")
     ],
@@ -127,7 +146,9 @@ CALLS = {
 }
 
 BROAD = ("train", "score", "generate")
-"""Calls that are tried under every setting; the others are tried under those of `STRONG`, which change all numbers."""
+"""Calls that are tried under every setting; the others are tried under those of `STRONG`, which
+change all numbers.
+"""
 
 STRONG = ("bf16", "inference_mode", "meta", "float64")
 
@@ -138,11 +159,17 @@ def marked(name, *more):
     return pytest.param(name, *more, marks=[pytest.mark.slow] * (name in SLOW))
 
 
-PAIRS = [marked(name, setting) for name in CALLS for setting in (SETTINGS if name in BROAD else STRONG)]
+PAIRS = [
+    marked(name, setting) for name in CALLS for setting in (SETTINGS if name in BROAD else STRONG)
+]
 
 
 def circuits(model):
-    return [part for circuit in (qk_circuit, ov_circuit) for part in (circuit(model, 1, 1).A, circuit(model, 1, 1).B)]
+    return [
+        part
+        for circuit in (qk_circuit, ov_circuit)
+        for part in (circuit(model, 1, 1).A, circuit(model, 1, 1).B)
+    ]
 
 
 def watched(monitor):
@@ -175,7 +202,9 @@ def assert_same(found, right):
     elif isinstance(right, pd.DataFrame):
         pd.testing.assert_frame_equal(found, right, check_exact=True)
     elif isinstance(right, (dict, list, tuple)):
-        pairs = zip(*(x.values() if isinstance(x, dict) else x for x in (found, right)), strict=True)
+        pairs = zip(
+            *(x.values() if isinstance(x, dict) else x for x in (found, right)), strict=True
+        )
         assert all(assert_same(*pair) is None for pair in pairs)
     else:
         assert found == right
@@ -195,7 +224,10 @@ def in_a_mode(call):
 
 REFUSED = {
     "fake": (in_a_mode, "A mode of torch in which tensors have no values is on"),
-    "vmap": (lambda call: torch.vmap(lambda x: [x, call()][0])(torch.ones(1)), "A transform of torch.func is running"),
+    "vmap": (
+        lambda call: torch.vmap(lambda x: [x, call()][0])(torch.ones(1)),
+        "A transform of torch.func is running",
+    ),
     "grad": (
         lambda call: torch.func.grad(lambda x: [x, call()][0])(torch.tensor(1.0)),
         "A transform of torch.func is running",
@@ -206,12 +238,16 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("name", "under"),
     [
-        *(marked(name, "fake") for name in CALLS if name != "make"),  # a model may be built without values
+        *(
+            marked(name, "fake") for name in CALLS if name != "make"
+        ),  # a model may be built without values
         ("train", "vmap"),
         ("train", "grad"),
     ],
 )
-def test_a_mode_or_transform_without_values_is_refused_before_anything_is_written(run, tmp_path, name, under):
+def test_a_mode_or_transform_without_values_is_refused_before_anything_is_written(
+    run, tmp_path, name, under
+):
     wrap, message = REFUSED[under]
     with pytest.raises(ConfigError, match=message):
         wrap(lambda: CALLS[name](run, tmp_path))

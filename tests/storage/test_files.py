@@ -1,4 +1,6 @@
-"""Atomic files and locks: a failed write leaves the old content and nothing beside it; a lock has one holder."""
+"""Atomic files and locks: a failed write leaves the old content and nothing beside it; a lock has
+one holder.
+"""
 
 import errno
 import fcntl
@@ -43,9 +45,13 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
 
 
 def test_content_and_name_are_forced_to_disk(tmp_path, monkeypatch):
-    """A file's name is in its folder: without the folder's own fsync a crash of the machine can undo the rename."""
+    """A file's name is in its folder: without the folder's own fsync a crash of the machine can
+    undo the rename.
+    """
     forced, fsync = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: forced.append(os.readlink(f"/proc/self/fd/{file}")) or fsync(file))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: forced.append(os.readlink(f"/proc/self/fd/{file}")) or fsync(file)
+    )
     write_text(tmp_path / "note.txt", "new")
     aside, folder = forced
     assert re.fullmatch(r"\.note\.txt\.[0-9a-f]{8}\.partial", Path(aside).name)
@@ -53,7 +59,14 @@ def test_content_and_name_are_forced_to_disk(tmp_path, monkeypatch):
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
-    names = [".a[1].csv.12.partial", ".a[1].csv.345.partial", ".b.csv.6.partial", "a[1].csv", ".hidden", "my.partial"]
+    names = [
+        ".a[1].csv.12.partial",
+        ".a[1].csv.345.partial",
+        ".b.csv.6.partial",
+        "a[1].csv",
+        ".hidden",
+        "my.partial",
+    ]
     for name in names:
         (tmp_path / name).touch()
     remove_partial(tmp_path, glob.escape("a[1].csv"))
@@ -64,7 +77,11 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
 
 def test_a_lock_has_one_holder_and_the_next_waits_as_long_as_it_says(tmp_path):
     path = tmp_path / "new" / ".lock"
-    with locked(path, "Taken."), pytest.raises(ConfigError, match=r"^Taken\.$"), locked(path, "Taken."):
+    with (
+        locked(path, "Taken."),
+        pytest.raises(ConfigError, match=r"^Taken\.$"),
+        locked(path, "Taken."),
+    ):
         pass
     taken = threading.Event()
 
@@ -97,7 +114,9 @@ def test_a_folder_to_write_to_is_tried_and_left_as_it_was(tmp_path):
     (tmp_path / "file").write_text("here")
     with pytest.raises(ConfigError, match=r"--out is '.*file/in', but .*file is a file\."):
         require_writable("--out", tmp_path / "file" / "in")
-    with pytest.raises(ConfigError, match=r"--out is '/not/there', but that would be a new folder at the top"):
+    with pytest.raises(
+        ConfigError, match=r"--out is '/not/there', but that would be a new folder at the top"
+    ):
         require_writable("--out", Path("/not/there"))
     with pytest.raises(ConfigError, match=r"but nothing can be written to /proc"):
         require_writable("--out", Path("/proc/self"))
@@ -130,7 +149,9 @@ def killed(write):
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-def test_the_next_write_removes_what_a_killed_one_left_and_keeps_what_another_process_writes(tmp_path):
+def test_the_next_write_removes_what_a_killed_one_left_and_keeps_what_another_process_writes(
+    tmp_path,
+):
     path, other = tmp_path / "a[1].csv", tmp_path / ".a[1].csv.12.partial"
     killed(lambda: write_text(path, "half"))
     assert [left.name.startswith(".a[1].csv.") for left in tmp_path.iterdir()] == [True]
@@ -138,7 +159,11 @@ def test_the_next_write_removes_what_a_killed_one_left_and_keeps_what_another_pr
     with path.with_name(".a[1].csv.living.partial").open("w") as living:
         fcntl.flock(living, fcntl.LOCK_EX)
         write_text(path, "whole")
-    assert {left.name for left in tmp_path.iterdir()} == {path.name, other.name, ".a[1].csv.living.partial"}
+    assert {left.name for left in tmp_path.iterdir()} == {
+        path.name,
+        other.name,
+        ".a[1].csv.living.partial",
+    }
     assert path.read_text() == "whole"
 
 
@@ -154,11 +179,16 @@ def test_a_folder_is_written_whole_and_again_but_never_over_other_files(tmp_path
     assert [left.suffix for left in folder.iterdir()] == [".partial"]
     for _ in range(2):
         write_folder(folder, write)
-        assert {path.name: path.read_text() for path in folder.iterdir()} == {"weights": "weights", "card": "card"}
+        assert {path.name: path.read_text() for path in folder.iterdir()} == {
+            "weights": "weights",
+            "card": "card",
+        }
     (tmp_path / "usual").touch()
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "usual", *folder.iterdir())}
     assert len(modes) == 1
-    with pytest.raises(ConfigError, match=r"is not empty: give a new or an empty folder\. It holds weights"):
+    with pytest.raises(
+        ConfigError, match=r"is not empty: give a new or an empty folder\. It holds weights"
+    ):
         write_folder(folder, lambda aside: write(aside, "others"))
     (folder / "weights").unlink()
     (folder / "mine").touch()
@@ -183,7 +213,9 @@ def test_processes_take_turns_in_a_folder(tmp_path):
 
 def test_an_error_of_the_system_names_the_file_also_if_a_library_in_rust_raised_it(tmp_path):
     def full(aside):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        )
 
     for write in (write_atomically, write_folder):
         with pytest.raises(OSError, match="No space left on device") as error:

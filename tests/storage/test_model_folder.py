@@ -1,4 +1,6 @@
-"""Hugging Face models: whatever a folder links to, names or counts is its own and of the size of its weights."""
+"""Hugging Face models: whatever a folder links to, names or counts is its own and of the size of
+its weights.
+"""
 
 import json
 import os
@@ -86,19 +88,24 @@ def other_repository(folder):
 OUT = {
     "vocab.txt": lambda folder: link(folder / "vocab.txt", folder.parents[2] / "letter.txt"),
     "config.json": other_repository,
-    "additional_chat_templates": lambda folder: link(folder / "additional_chat_templates", folder.parents[2]),
+    "additional_chat_templates": lambda folder: link(
+        folder / "additional_chat_templates", folder.parents[2]
+    ),
     "x.jinja": templates,
     "model.safetensors through blobs": blob_elsewhere,
 }
 
 
 @pytest.mark.parametrize(
-    "opened", [causal_lm, AutoModelForCausalLM.from_pretrained, KVShiftForCausalLM.from_pretrained, from_hf]
+    "opened",
+    [causal_lm, AutoModelForCausalLM.from_pretrained, KVShiftForCausalLM.from_pretrained, from_hf],
 )
 @pytest.mark.parametrize("out", OUT)
 def test_a_link_out_of_the_model_is_refused_by_name_and_target(model, out, opened):
     OUT[out](model)
-    with pytest.raises(ConfigError, match=rf"^\S+{out.split()[0]} leads to /\S+, but links of a model must lead to"):
+    with pytest.raises(
+        ConfigError, match=rf"^\S+{out.split()[0]} leads to /\S+, but links of a model must lead to"
+    ):
         opened(model)
 
 
@@ -112,11 +119,15 @@ def test_links_into_the_folder_or_the_blobs_of_its_repository_are_followed(model
     (refs / "main").write_text(model.name)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     found = KVShiftForCausalLM.from_pretrained(model)
-    again = KVShiftForCausalLM.from_pretrained("some/one", cache_dir=model.parents[2], local_files_only=True)
+    again = KVShiftForCausalLM.from_pretrained(
+        "some/one", cache_dir=model.parents[2], local_files_only=True
+    )
     assert torch.equal(again.lm_head.weight, found.lm_head.weight)
     (model / "vocab.txt").symlink_to("/etc/passwd")
     with pytest.raises(ConfigError, match="leads to /etc/passwd"):
-        KVShiftForCausalLM.from_pretrained("some/one", cache_dir=model.parents[2], local_files_only=True)
+        KVShiftForCausalLM.from_pretrained(
+            "some/one", cache_dir=model.parents[2], local_files_only=True
+        )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +148,8 @@ def test_a_tokenizer_that_names_a_file_elsewhere_is_not_opened(model, monkeypatc
     (model / "vocab.txt").unlink()
     (model / file).write_text(json.dumps(bert | fields).replace("LETTER", str(letter)))
     with pytest.warns(
-        UserWarning, match=rf"tokenizer cannot be opened \(\S+{file} names the file '\S+letter.txt'|'letter"
+        UserWarning,
+        match=rf"tokenizer cannot be opened \(\S+{file} names the file '\S+letter.txt'|'letter",
     ):
         assert tokenizer_of(str(model)) is None
 
@@ -145,19 +157,43 @@ def test_a_tokenizer_that_names_a_file_elsewhere_is_not_opened(model, monkeypatc
 CONFIGS = [
     ({"num_labels": 10**8}, "num_labels is 100000000, but must be at most 65536."),
     ({"vocab_size": 10**7}, "vocab_size is 10000000, but must be at most 1048576."),
-    ({"layer_types": ["full_attention"] * 10**5}, "layer_types has 100000 entries, but must have at most 65536."),
+    (
+        {"layer_types": ["full_attention"] * 10**5},
+        "layer_types has 100000 entries, but must have at most 65536.",
+    ),
     ({"rms_norm_eps": float("nan")}, "rms_norm_eps is not a number (NaN)."),
-    ({"attn_implementation": "some/kernel"}, "attn_implementation is 'some/kernel', but foreign code is not run."),
-    ({"num_hidden_layers": 30}, "the weights lack the tensor 'model.layers.10.input_layernorm.weight'."),
-    ({"num_hidden_layers": 2**16}, "config.json describes a model of more than 4496 parts, too many for its weights."),
+    (
+        {"attn_implementation": "some/kernel"},
+        "attn_implementation is 'some/kernel', but foreign code is not run.",
+    ),
+    (
+        {"num_hidden_layers": 30},
+        "the weights lack the tensor 'model.layers.10.input_layernorm.weight'.",
+    ),
+    (
+        {"num_hidden_layers": 2**16},
+        "config.json describes a model of more than 4496 parts, too many for its weights.",
+    ),
     ({"num_hidden_layers": 0}, "num_hidden_layers is 0, but must be at least 1."),
     ({"max_position_embeddings": 10**9}, "n_ctx is 1000000000, whose tables of angles take "),
-    ({"shift_window": 10**6}, "shift_window is 1000000, but must be 2 to max_position_embeddings=64."),
-    ({"shift_window": 3}, "layers.0.self_attn.shift_norm.alpha' has the shape [2, 3], but [2, 2] in the weights."),
+    (
+        {"shift_window": 10**6},
+        "shift_window is 1000000, but must be 2 to max_position_embeddings=64.",
+    ),
+    (
+        {"shift_window": 3},
+        "layers.0.self_attn.shift_norm.alpha' has the shape [2, 3], but [2, 2] in the weights.",
+    ),
     ({"vocab_size": 2**20}, "config.json describes a model of 67"),
     ({"base_model_type": "clip"}, "base_model_type is 'clip', which has no causal language model."),
-    ({"base_model_type": "gpt2"}, "The KVShiftGPT2LMHeadModel cannot be shifted: it has no decoder whose"),
-    ({"model_type": "llama"}, "model_type is 'llama', but must be 'kv_shift': add_shift shifts other models."),
+    (
+        {"base_model_type": "gpt2"},
+        "The KVShiftGPT2LMHeadModel cannot be shifted: it has no decoder whose",
+    ),
+    (
+        {"model_type": "llama"},
+        "model_type is 'llama', but must be 'kv_shift': add_shift shifts other models.",
+    ),
 ]
 
 
@@ -165,7 +201,9 @@ CONFIGS = [
 def test_a_config_of_another_model_than_the_weights_is_refused(model, fields, sentence):
     path = model / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-    for opened in (from_hf,) if "n_ctx" in sentence else (KVShiftForCausalLM.from_pretrained, from_hf):
+    for opened in (
+        (from_hf,) if "n_ctx" in sentence else (KVShiftForCausalLM.from_pretrained, from_hf)
+    ):
         with pytest.raises(ConfigError) as refused:
             opened(model)
         assert sentence in str(refused.value)
@@ -176,7 +214,11 @@ def test_a_config_of_another_model_than_the_weights_is_refused(model, fields, se
     ("given", "options", "sentence"),
     [
         (None, {}, "The model is None, but must be a folder or a name."),
-        ("", {"use_safetensors": False}, "use_safetensors is False, but weights are read from model.safetensors."),
+        (
+            "",
+            {"use_safetensors": False},
+            "use_safetensors is False, but weights are read from model.safetensors.",
+        ),
     ],
 )
 def test_other_files_than_safetensors_are_not_read(given, options, sentence):
@@ -188,33 +230,58 @@ def test_other_files_than_safetensors_are_not_read(given, options, sentence):
 @pytest.mark.slow
 def test_commands_know_shifted_models(model, tmp_path):
     """This process has imported ihlab.hf; a command has not."""
-    command = ["view", "--hf", str(model), "--tokens", "1,2,3", "--out", str(tmp_path / "page.html")]
+    command = [
+        "view",
+        "--hf",
+        str(model),
+        "--tokens",
+        "1,2,3",
+        "--out",
+        str(tmp_path / "page.html"),
+    ]
     subprocess.run([sys.executable, "-m", "ihlab", *command], check=True)
 
 
 def test_code_that_a_folder_carries_or_names_is_not_run(model, tmp_path):
-    """A shifted model opens with our classes, with no question, whatever it names; another one is refused."""
+    """A shifted model opens with our classes, with no question, whatever it names; another one is
+    refused.
+    """
     ran = tmp_path / "ran"
     for name in ("modeling_kv_shift", "code"):
         (model / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')")
     config = json.loads((model / "config.json").read_text())
-    for code in (config["auto_map"], {"AutoConfig": "code.A", "AutoModelForCausalLM": "some/one--code.B"}):
+    for code in (
+        config["auto_map"],
+        {"AutoConfig": "code.A", "AutoModelForCausalLM": "some/one--code.B"},
+    ):
         (model / "config.json").write_text(json.dumps({**config, "auto_map": code}))
-        for opened in (causal_lm, AutoModelForCausalLM.from_pretrained, KVShiftForCausalLM.from_pretrained):
+        for opened in (
+            causal_lm,
+            AutoModelForCausalLM.from_pretrained,
+            KVShiftForCausalLM.from_pretrained,
+        ):
             assert isinstance(opened(str(model)), KVShiftForCausalLM)
-        assert isinstance(AutoModelForCausalLM.from_pretrained(model, trust_remote_code=True), KVShiftForCausalLM)
+        assert isinstance(
+            AutoModelForCausalLM.from_pretrained(model, trust_remote_code=True), KVShiftForCausalLM
+        )
         from_hf(model)
-        (model / "config.json").write_text(json.dumps({**config, "auto_map": code, "model_type": "other"}))
+        (model / "config.json").write_text(
+            json.dumps({**config, "auto_map": code, "model_type": "other"})
+        )
         with pytest.raises(ConfigError, match="contains custom code which must be executed"):
             causal_lm(str(model))
     assert not ran.exists()
 
 
 def test_options_of_transformers_still_work(model):
-    found, info = KVShiftForCausalLM.from_pretrained(model, output_loading_info=True, dtype="bfloat16")
+    found, info = KVShiftForCausalLM.from_pretrained(
+        model, output_loading_info=True, dtype="bfloat16"
+    )
     assert str(found.lm_head.weight.dtype) == "torch.bfloat16"
     assert not info["missing_keys"]
-    inner = KVShiftForCausalLM.from_pretrained(model.parent, subfolder=model.name, attn_implementation="eager")
+    inner = KVShiftForCausalLM.from_pretrained(
+        model.parent, subfolder=model.name, attn_implementation="eager"
+    )
     assert inner.config._attn_implementation == "eager"
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "shift_window": 3}))
@@ -222,10 +289,15 @@ def test_options_of_transformers_still_work(model):
 
 
 def roomy_weights(path, n_tensors=1500, numbers=2**22):
-    """Write the header of weights that suffice for a model of 3e9 weights, and no weights: the file is sparse."""
+    """Write the header of weights that suffice for a model of 3e9 weights, and no weights: the file
+    is sparse.
+    """
     spans = [(2 * numbers * i, 2 * numbers * (i + 1)) for i in range(n_tensors)]
     header = json.dumps(
-        {f"t{i}": {"dtype": "F16", "shape": [numbers], "data_offsets": span} for i, span in enumerate(spans)}
+        {
+            f"t{i}": {"dtype": "F16", "shape": [numbers], "data_offsets": span}
+            for i, span in enumerate(spans)
+        }
     ).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header)
     os.truncate(path, 8 + len(header) + spans[-1][1])
@@ -246,13 +318,17 @@ def counts_of(config, field=()):
 
 
 def measured(folder, config):
-    """Return the seconds of this process's time and the MB of memory that the opening of a config takes."""
+    """Return the seconds of this process's time and the MB of memory that the opening of a config
+    takes.
+    """
     (folder / "config.json").write_text(json.dumps(config))
     seconds, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with suppress(ConfigError), of_model(folder), quiet():
         files = model_files(folder)
         load(files, AutoConfig.from_pretrained(folder), accept)
-    return time.process_time() - seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
+    return time.process_time() - seconds, (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    ) / 2**10
 
 
 SAMPLED = ("gpt2",)
@@ -273,7 +349,13 @@ def test_no_count_of_any_family_takes_long_or_much_memory(family, tmp_path):
     measured(tmp_path, default)  # imports the family
     worst = (0.0, 0.0, "")
     for field in (*counts_of(default), ("num_labels",)):
-        value = 10**8 if LENGTHS.search(field[-1]) else MOST_SIZE if SIZES.search(field[-1]) else MOST_COUNT
+        value = (
+            10**8
+            if LENGTHS.search(field[-1])
+            else MOST_SIZE
+            if SIZES.search(field[-1])
+            else MOST_COUNT
+        )
         config = json.loads(json.dumps(default))
         part = config
         for name in field[:-1]:

@@ -1,4 +1,6 @@
-"""Stored files: whatever is in the place of one is read as it was written, or refused in a sentence that names it."""
+"""Stored files: whatever is in the place of one is read as it was written, or refused in a sentence
+that names it.
+"""
 
 import ast
 import json
@@ -42,7 +44,10 @@ def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
     [
         (None, "cannot be read (No such file or directory)."),
         (Path.mkdir, "cannot be read (it is not a regular file)."),
-        (lambda path: path.write_bytes(b"#" * 2**21), f"has {2**21} bytes, but must have at most {MOST_JSON}."),
+        (
+            lambda path: path.write_bytes(b"#" * 2**21),
+            f"has {2**21} bytes, but must have at most {MOST_JSON}.",
+        ),
         (lambda path: path.write_bytes(b"a ="), "is not TOML: Invalid value (at end of document)."),
     ],
 )
@@ -105,7 +110,10 @@ OWN = {
     "ihlab.certify.standalone": "a program that a reader runs, on the folder that the reader names",
     "ihlab.hf.model": "folders that the boundary of models has checked",
     "ihlab.hf.convert": "likewise",
-    **dict.fromkeys(("ihlab.hf.conformance.modes", "ihlab.hf.conformance.shifted"), "a model that the suite has saved"),
+    **dict.fromkeys(
+        ("ihlab.hf.conformance.modes", "ihlab.hf.conformance.shifted"),
+        "a model that the suite has saved",
+    ),
 }
 """Modules that read files, and whose these are."""
 
@@ -127,5 +135,8 @@ def reads_in(path):
 
 def test_nothing_else_opens_what_a_stranger_may_have_made():
     root = Path(ihlab.__file__).parent
-    modules = {".".join(path.relative_to(root.parent).with_suffix("").parts): path for path in root.rglob("*.py")}
+    modules = {
+        ".".join(path.relative_to(root.parent).with_suffix("").parts): path
+        for path in root.rglob("*.py")
+    }
     assert {name for name, path in modules.items() if any(reads_in(path))} == set(OWN)

@@ -1,4 +1,6 @@
-"""Questions about a table: which rows a cell picks, each kind of number against plain NumPy, thresholds and ids."""
+"""Questions about a table: which rows a cell picks, each kind of number against plain NumPy,
+thresholds and ids.
+"""
 
 import math
 
@@ -27,7 +29,11 @@ A, B = {"variant": "A"}, {"variant": "B"}
 
 def table(a, b, column="steps_to_90"):
     """Runs of two variants, a tuning run of each, shuffled."""
-    rows = [("run", name, 0.01, seed, x) for name, xs in (("A", a), ("B", b)) for seed, x in enumerate(xs)]
+    rows = [
+        ("run", name, 0.01, seed, x)
+        for name, xs in (("A", a), ("B", b))
+        for seed, x in enumerate(xs)
+    ]
     rows += [("tuning", name, lr, 100, 50.0) for name in "AB" for lr in (0.001, 0.01, 0.1)]
     data = pd.DataFrame(rows, columns=["kind", "variant", "lr", "seed", column]).assign(horizon=600)
     return data.sample(frac=1, random_state=0)
@@ -49,9 +55,15 @@ def test_numbers_are_those_of_stats_on_the_picked_rows():
     assert ratio(A, B)(STEPS).estimate == stats.ratio_of_times(a, b, 600)
     assert learned(A)(STEPS).estimate == stats.share(2, 3)
     data = table([0.5, 0.6], [0.1, 0.2], "best")
-    assert mean_over_seeds("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
-    assert difference(A, B, "best")(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
-    assert described("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured("n", stats.exact(len(data)), 2)
+    assert mean_over_seeds("best", A, stats.SHARE)(data).estimate == stats.mean(
+        [0.5, 0.6], stats.SHARE
+    )
+    assert difference(A, B, "best")(data).estimate == stats.shift(
+        [0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE
+    )
+    assert described("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured(
+        "n", stats.exact(len(data)), 2
+    )
 
 
 def test_the_measure_names_cells_rates_and_seeds():
@@ -73,7 +85,9 @@ def test_nothing_is_compared_where_neither_side_has_learned():
         "Neither model reaches it within the steps, so nothing is compared.",
     )
     low = table([0.52, 0.5], [0.5, 0.5], "check")
-    assert difference(A, B, "check", guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
+    assert difference(A, B, "check", guess=0.5)(low) == Measured(
+        "", None, 2, "Neither model has learned the task."
+    )
     assert difference(A, B, "check")(low).estimate is not None
 
 
@@ -84,7 +98,12 @@ def ask(**changes):
 def test_a_question_becomes_a_claim():
     claim = ask(setting={"positions": "none"}, statement=3).claim(STEPS, "2026-01-01")
     assert (claim.id, claim.setting, claim.statement) == ("faster", {"positions": "none"}, 3)
-    assert (claim.threshold, claim.right_side, claim.seeds, claim.declared) == (0.8, "below", 3, "2026-01-01")
+    assert (claim.threshold, claim.right_side, claim.seeds, claim.declared) == (
+        0.8,
+        "below",
+        3,
+        "2026-01-01",
+    )
     assert ask(declared="2025-12-31").claim(STEPS, "2026-01-01").declared == "2025-12-31"
     assert ask(below=None, above=2.0).claim(STEPS, "").right_side == "above"
     for wrong in ({"above": 1.0}, {"below": None}):
@@ -106,8 +125,14 @@ def test_a_changed_number_or_threshold_keeps_the_first_one_only_where_they_diffe
     claim = ask(first=learned(A), changed="later").claim(STEPS, "")
     assert (claim.first.estimate, claim.changed) == (learned(A)(STEPS).estimate, "later")
     assert ask(first=ratio(A, B), changed="later").claim(STEPS, "").first is None
-    claim = ask(first=Ask("id", "A is first.", ratio(A, B), below=0.1), changed="later").claim(STEPS, "")
-    assert (claim.first.sentence, claim.first.threshold, claim.threshold) == ("A is first.", 0.1, 0.8)
+    claim = ask(first=Ask("id", "A is first.", ratio(A, B), below=0.1), changed="later").claim(
+        STEPS, ""
+    )
+    assert (claim.first.sentence, claim.first.threshold, claim.threshold) == (
+        "A is first.",
+        0.1,
+        0.8,
+    )
     assert claim.first.estimate == claim.estimate
 
 
@@ -115,40 +140,58 @@ def test_a_loss_that_is_taken_for_an_accuracy_is_refused_by_the_name_of_the_ques
     losses = table([4.9, 5.0, 5.1], [4.0, 4.1, 4.2], "loss")
     asks = [Ask("low", "A is low.", mean_over_seeds("loss", A), below=6.0)]
     asks.append(Ask("high", "A is high.", mean_over_seeds("loss", A, stats.SHARE), above=0.9))
-    with pytest.raises(ConfigError, match=r"^Question 'high': A value is 4.9, but must be from 0 to 1 here\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^Question 'high': A value is 4.9, but must be from 0 to 1 here\.$"
+    ):
         claims_of(asks, losses, "")
 
 
 def test_a_missing_time_does_not_count_as_one_that_is_never_reached():
     missing = STEPS.assign(steps_to_90=STEPS["steps_to_90"].replace(120.0, math.nan))
     for number in (ratio(A, B), learned(A)):
-        with pytest.raises(ConfigError, match="'steps_to_90' of A is missing for some seed, but must be a time"):
+        with pytest.raises(
+            ConfigError, match="'steps_to_90' of A is missing for some seed, but must be a time"
+        ):
             number(missing)
 
 
 def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_questions():
     asks = [ask(), Ask("c", "C learns.", learned({"variant": "C"}), above=0.5)]
-    assert [claim.id for claim in claims_of(asks, STEPS, "", skip_untrained_cells=True)] == ["faster"]
+    assert [claim.id for claim in claims_of(asks, STEPS, "", skip_untrained_cells=True)] == [
+        "faster"
+    ]
     asks += [
-        Ask("gap", "It has a gap.", described("gap", lambda data: stats.exact(data["gap"].max())), above=0.5),
+        Ask(
+            "gap",
+            "It has a gap.",
+            described("gap", lambda data: stats.exact(data["gap"].max())),
+            above=0.5,
+        ),
         Ask("best", "B is good.", mean_over_seeds("best", B), above=0.5),
     ]
     unanswered = r"^The table leaves 3 of 4 questions unanswered \(The table has no run of C\): c, gap, best\.$"
     with pytest.warns(UserWarning, match=unanswered):
         assert [claim.id for claim in claims_of(asks, STEPS, "")] == ["faster"]
-    with pytest.raises(ConfigError, match=r"leaves 1 of 1 questions unanswered \(It has no 'gap'\): gap\."):
+    with pytest.raises(
+        ConfigError, match=r"leaves 1 of 1 questions unanswered \(It has no 'gap'\): gap\."
+    ):
         claims_of(asks[2:3], STEPS, "")
 
 
 def test_a_column_that_the_table_lacks_is_named():
-    with pytest.raises(ConfigError, match="A question needs 'stepz', but the table has only kind, variant, lr, seed"):
+    with pytest.raises(
+        ConfigError,
+        match="A question needs 'stepz', but the table has only kind, variant, lr, seed",
+    ):
         ratio(A, B, "stepz")(STEPS)
 
 
 def test_waiting_times_count_up_to_the_smallest_number_of_steps_of_the_compared_runs():
     """Or the model that was trained for longer would be slower, though both learn at the same step."""
     longer = STEPS.assign(horizon=np.where(STEPS["variant"] == "A", 200, 600))
-    assert ratio(A, B)(longer).estimate == stats.ratio_of_times([100.0, 120.0, math.inf], [200.0] + [math.inf] * 2, 200)
+    assert ratio(A, B)(longer).estimate == stats.ratio_of_times(
+        [100.0, 120.0, math.inf], [200.0] + [math.inf] * 2, 200
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from tasks import ConfigError
 NUMBERS = count()
 
 
-def claim(estimate: Estimate | None, threshold: float = 0.5, right_side: str = "above", **more: object) -> Claim:
+def claim(
+    estimate: Estimate | None, threshold: float = 0.5, right_side: str = "above", **more: object
+) -> Claim:
     return Claim(
         id=str(more.pop("id", next(NUMBERS))),
         source="somewhere",
@@ -34,7 +36,12 @@ def claim(estimate: Estimate | None, threshold: float = 0.5, right_side: str = "
 def known(low: float, high: float) -> Estimate:
     """A number with this interval at 95% and a little more: what it excludes has a p-value of .049."""
     wide = (-99.0, 99.0)
-    return Estimate((low + high) / 2, low, high, interval_at=lambda level: (low, high) if level <= 0.951 else wide)
+    return Estimate(
+        (low + high) / 2,
+        low,
+        high,
+        interval_at=lambda level: (low, high) if level <= 0.951 else wide,
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +62,12 @@ def test_verdict_of_a_claim_by_itself(low, high, threshold, right_side, verdict)
 
 @pytest.mark.parametrize(
     ("value", "right_side", "verdict"),
-    [(2.0, "above", "holds"), (2.0, "below", "fails"), (1.0, "above", "fails"), (1.5, "above", "undecided")],
+    [
+        (2.0, "above", "holds"),
+        (2.0, "below", "fails"),
+        (1.0, "above", "fails"),
+        (1.5, "above", "undecided"),
+    ],
 )
 def test_what_is_counted_is_compared_directly(value, right_side, verdict):
     counted = claim(stats.exact(value), 1.5, right_side)
@@ -66,7 +78,12 @@ def test_what_is_counted_is_compared_directly(value, right_side, verdict):
 
 
 def test_what_is_not_known_is_undecided():
-    for unknown in (stats.unknown(), stats.unknown(0.9, stats.SHARE), stats.exact(math.nan), stats.mean([0.9])):
+    for unknown in (
+        stats.unknown(),
+        stats.unknown(0.9, stats.SHARE),
+        stats.exact(math.nan),
+        stats.mean([0.9]),
+    ):
         for side in ("above", "below"):
             assert claim(unknown, 0.5, side).verdict == "undecided"
             assert judged([claim(unknown, 0.5, side)])[0].verdict == "undecided"
@@ -74,7 +91,9 @@ def test_what_is_not_known_is_undecided():
 
 def test_what_a_scale_cannot_test_has_no_number_and_a_reason():
     why = "None is as large."
-    without = Claim(id="large", source="somewhere", sentence="Of a large model.", declared="2026-11-22", why=why)
+    without = Claim(
+        id="large", source="somewhere", sentence="Of a large model.", declared="2026-11-22", why=why
+    )
     assert without.verdict == NOT_TESTED
     assert without.p is None
     assert judged([without]) == [without]
@@ -94,13 +113,19 @@ def test_what_a_scale_cannot_test_has_no_number_and_a_reason():
 
 
 def test_two_claims_cannot_have_one_id():
-    with pytest.raises(ConfigError, match=r"Two claims have the id 'faster\.rope', but each claim needs its own\."):
-        judged([claim(None, id="faster.rope"), claim(None, id="faster"), claim(None, id="faster.rope")])
+    with pytest.raises(
+        ConfigError, match=r"Two claims have the id 'faster\.rope', but each claim needs its own\."
+    ):
+        judged(
+            [claim(None, id="faster.rope"), claim(None, id="faster"), claim(None, id="faster.rope")]
+        )
 
 
 def test_a_claim_and_its_first_version_are_stored_with_id_setting_and_statement():
     identity = {"id": "faster.rope", "setting": {"positions": "RoPE"}, "statement": 9}
-    stored = claim(known(0.4, 0.8), first=claim(known(0.6, 0.8)), changed="later: why", **identity).to_dict()
+    stored = claim(
+        known(0.4, 0.8), first=claim(known(0.6, 0.8)), changed="later: why", **identity
+    ).to_dict()
     for row in (stored, stored["first"]):
         assert {name: row[name] for name in identity} == identity
     assert {"setting", "statement"}.isdisjoint(claim(None).to_dict())
@@ -177,7 +202,11 @@ def test_a_claim_reads_back_from_json(estimate):
     assert ends == pytest.approx([estimate.low, estimate.high], rel=5e-10)
     assert (stored["value"] is None) == math.isnan(estimate.value)
     assert stored["value"] is None or stored["value"] == pytest.approx(estimate.value, rel=5e-10)
-    digits = [Decimal(repr(x)).normalize().as_tuple().digits for x in (stored["value"], *stored["interval"]) if x]
+    digits = [
+        Decimal(repr(x)).normalize().as_tuple().digits
+        for x in (stored["value"], *stored["interval"])
+        if x
+    ]
     assert all(len(each) <= 10 for each in digits)
     assert stored["confidence"] == pytest.approx(estimate.confidence, abs=1e-4)
     assert stored["verdict"] == made.verdict
@@ -197,7 +226,10 @@ def test_a_stored_p_value_never_contradicts_the_verdict():
 
 def test_a_claim_as_it_was_first_declared_is_judged_beside_the_others_and_not_counted():
     """In the family of which it was one: the same but for the claims whose measures were changed."""
-    clear, at_the_edge = Estimate(0.9, 0.8, 1.0, interval_at=lambda level: (0.8, 1.0)), known(0.6, 0.8)
+    clear, at_the_edge = (
+        Estimate(0.9, 0.8, 1.0, interval_at=lambda level: (0.8, 1.0)),
+        known(0.6, 0.8),
+    )
     one = claim(at_the_edge, first=claim(clear), changed="2026-11-23: an artefact")
     alone, other = judged([one, claim(at_the_edge)])
     assert [alone.p, alone.p_holm, alone.verdict] == [other.p, other.p_holm, "undecided"]

@@ -89,10 +89,14 @@ def family(figures: Path) -> Path:
 def test_names_are_read_without_importing_and_only_the_named_file_is_imported(tmp_path):
     family(tmp_path)
     write(
-        tmp_path / "other", study='raise AssertionError("imported")\nOTHER = replace(A, name="other", by_default=True)'
+        tmp_path / "other",
+        study='raise AssertionError("imported")\nOTHER = replace(A, name="other", by_default=True)',
     )
     found = declared(tmp_path)
-    assert {name: figure.by_default for name, figure in found.items()} == {"mine": False, "other": True}
+    assert {name: figure.by_default for name, figure in found.items()} == {
+        "mine": False,
+        "other": True,
+    }
     assert study("mine", tmp_path).title == "Mine"
     with pytest.raises(AssertionError, match="imported"):
         study("other", tmp_path)
@@ -103,14 +107,19 @@ def test_a_link_out_of_the_folder_declares_nothing(tmp_path):
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "family").symlink_to(outside)
     assert declared(tmp_path / "figures") == {}
-    with pytest.raises(ConfigError, match=r"There is no .*figures/\*/study.py: the paper's studies come with a clone"):
+    with pytest.raises(
+        ConfigError,
+        match=r"There is no .*figures/\*/study.py: the paper's studies come with a clone",
+    ):
         study("mine", tmp_path / "figures")
 
 
 def test_a_frozen_figure_says_where_it_can_be_run(tmp_path):
     family(tmp_path)
     write(tmp_path / "old").joinpath("README.md").touch()
-    with pytest.raises(ConfigError, match=r"old is frozen: .*old/README.md says how to run its study"):
+    with pytest.raises(
+        ConfigError, match=r"old is frozen: .*old/README.md says how to run its study"
+    ):
         study("old", tmp_path)
 
 
@@ -130,7 +139,12 @@ def test_anybodys_file_is_made_with_what_lies_beside_it_in_workers_too(tmp_path,
     """Its attention and its task are its own: worker processes import the file again."""
     file = family(tmp_path / "elsewhere") / "study.py"
     [folder] = reproduce(
-        [str(file)], "smoke", 1, runs=tmp_path / "runs", figures=tmp_path / "figures", console=Console(quiet=True)
+        [str(file)],
+        "smoke",
+        1,
+        runs=tmp_path / "runs",
+        figures=tmp_path / "figures",
+        console=Console(quiet=True),
     )
     assert folder.home == tmp_path / "figures" / "mine"
     assert len(folder.data()) == 4
@@ -141,12 +155,16 @@ def test_anybodys_file_is_made_with_what_lies_beside_it_in_workers_too(tmp_path,
 def test_files_of_two_folders_do_not_mix(tmp_path):
     for name in ("one", "two"):
         write(tmp_path / name, study="from .beside import NAME", beside=f"NAME = {name!r}")
-    assert [import_file(tmp_path / name / "study.py").NAME for name in ("one", "two")] == ["one", "two"]
+    assert [import_file(tmp_path / name / "study.py").NAME for name in ("one", "two")] == [
+        "one",
+        "two",
+    ]
     assert import_file(tmp_path / "one" / "study.py") is import_file(tmp_path / "one" / "study.py")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("A = 1", "has no study"), ("import sys; sys.exit(0)", "ends Python when it is imported")]
+    ("text", "said"),
+    [("A = 1", "has no study"), ("import sys; sys.exit(0)", "ends Python when it is imported")],
 )
 def test_a_file_without_a_study_says_so(tmp_path, text, said):
     with pytest.raises(ConfigError, match=said):

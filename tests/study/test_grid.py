@@ -11,7 +11,10 @@ TASK = InductionTask(vocab_size=24, length=8)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=8)
 GRID = Grid(
     RunConfig(task=TASK, model=MODEL, steps=10),
-    {"model": {"one": {}, "two": {"n_layers": 2, "steps": 20}}, "length": {8: {}, 12: {"length": 12}}},
+    {
+        "model": {"one": {}, "two": {"n_layers": 2, "steps": 20}},
+        "length": {8: {}, 12: {"length": 12}},
+    },
 )
 
 

@@ -39,7 +39,14 @@ def test_a_claim_with_the_same_verdict_is_not_replaced(new):
         claim(first=claim(verdict="undecided")),
         NOT_TESTED,
     ],
-    ids=["another verdict", "another threshold", "the other side", "another claim", "another first verdict", "none"],
+    ids=[
+        "another verdict",
+        "another threshold",
+        "the other side",
+        "another claim",
+        "another first verdict",
+        "none",
+    ],
 )
 def test_what_the_new_claims_do_not_say_is_replaced(new):
     assert replaced([claim()], [OTHER, new]) == [claim()]
@@ -79,5 +86,7 @@ def test_smoke_scale_has_no_history_and_scales_have_their_own(tmp_path):
     for scale in ("smoke", "laptop", "gpu"):
         Folder(tmp_path / "made", scale).publish(Made(0.0), DATA)
         Folder(tmp_path / "made", scale).publish(Made(0.5), DATA)
-    assert [row["scale"] for row in json.loads((tmp_path / "made" / "history.json").read_text())] == ["laptop", "gpu"]
+    assert [
+        row["scale"] for row in json.loads((tmp_path / "made" / "history.json").read_text())
+    ] == ["laptop", "gpu"]
     assert len(Folder(tmp_path / "made", "gpu").history()) == 1

@@ -12,12 +12,22 @@ from tasks import InductionTask
 TASK = InductionTask(vocab_size=40, length=12)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=12)
 BASE = RunConfig(
-    task=TASK, model=MODEL, steps=4, batch_size=2, warmup=0, eval_rows=8, checkpoints=2, eval_every=2, eval_growth=0.0
+    task=TASK,
+    model=MODEL,
+    steps=4,
+    batch_size=2,
+    warmup=0,
+    eval_rows=8,
+    checkpoints=2,
+    eval_every=2,
+    eval_growth=0.0,
 )
 
 
 class Fake:
-    """A finished run whose rate is constant up to step 96 of 120, with an accuracy of first answers at some steps."""
+    """A finished run whose rate is constant up to step 96 of 120, with an accuracy of first answers
+    at some steps.
+    """
 
     def __init__(self, *points):
         self.config, self.done = BASE.replace(steps=120, schedule="trapezoid"), {"n_params": 7}
@@ -39,7 +49,10 @@ def test_evaluations_are_the_metrics_of_the_run(tmp_path):
     [
         ([(0, 0.1), (50, 0.9), (96, 0.95), (110, 0.99)], 50),
         ([(0, 0.1), (50, 0.2), (96, 0.9), (110, 0.99)], 96),  # the last step that counts
-        ([(0, 0.1), (50, 0.2), (96, 0.89), (110, 0.99)], math.inf),  # reached only while the rate falls
+        (
+            [(0, 0.1), (50, 0.2), (96, 0.89), (110, 0.99)],
+            math.inf,
+        ),  # reached only while the rate falls
         ([(0, 0.1), (50, 0.93), (96, 0.3), (110, 0.4)], 50),  # lost again
     ],
 )

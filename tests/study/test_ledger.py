@@ -24,8 +24,22 @@ def printed(tmp_path, *claims: dict[str, object]) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-COUNTED = {"value": 2.0, "interval": [2.0, 2.0], "confidence": 1.0, "p": None, "p_holm": None, "seeds": 0}
-NOTHING = {"measure": "", "confidence": 0.0, "p": None, "p_holm": None, "threshold": None, "seeds": 0}
+COUNTED = {
+    "value": 2.0,
+    "interval": [2.0, 2.0],
+    "confidence": 1.0,
+    "p": None,
+    "p_holm": None,
+    "seeds": 0,
+}
+NOTHING = {
+    "measure": "",
+    "confidence": 0.0,
+    "p": None,
+    "p_holm": None,
+    "threshold": None,
+    "seeds": 0,
+}
 WHY = {"verdict": "not tested at this scale", "why": "No model [here] is as large."}
 
 
@@ -48,12 +62,16 @@ WHY = {"verdict": "not tested at this scale", "why": "No model [here] is as larg
 )
 def test_a_claim_is_printed_with_what_is_known_of_it(tmp_path, fields, there, not_there):
     text = printed(tmp_path, {**UNDECIDED, **fields})
-    assert [part in text for part in (*there, *not_there)] == [True] * len(there) + [False] * len(not_there)
+    assert [part in text for part in (*there, *not_there)] == [True] * len(there) + [False] * len(
+        not_there
+    )
 
 
 def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path):
     text = printed(
-        tmp_path, {**UNDECIDED, "first": {**UNDECIDED, "verdict": "fails"}}, {**UNDECIDED, "first": UNDECIDED}
+        tmp_path,
+        {**UNDECIDED, "first": {**UNDECIDED, "verdict": "fails"}},
+        {**UNDECIDED, "first": UNDECIDED},
     )
     assert text.count("undecided (as declared: fails)") == text.count("(as declared") == 1
     assert "Claims, the paper's + our own: ? undecided 2." in text
@@ -88,7 +106,9 @@ def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_pic
 
 
 def test_a_summary_may_be_a_table(folder):
-    table = pd.DataFrame({"model": ["a|b", "c"], "steps, of 600": [1 / 3, float("nan")], "seeds": [8, 12]})
+    table = pd.DataFrame(
+        {"model": ["a|b", "c"], "steps, of 600": [1 / 3, float("nan")], "seeds": [8, 12]}
+    )
     folder.publish(Made(summary=table), DATA)
     assert folder.summary().splitlines() == [
         "| model | steps, of 600 | seeds |",
@@ -123,11 +143,14 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-def test_a_table_that_was_edited_is_not_the_one_of_the_claims_until_its_manifest_is_deleted(folder, edit):
+def test_a_table_that_was_edited_is_not_the_one_of_the_claims_until_its_manifest_is_deleted(
+    folder, edit
+):
     folder.publish(Made(0.5), DATA, {"scale": "smoke"})
     edit(folder.path / "data.csv")
     with pytest.raises(
-        ConfigError, match=r"data\.csv \(\d+ lines, .*\) is not the table .* \(5 lines, .*or delete .*json"
+        ConfigError,
+        match=r"data\.csv \(\d+ lines, .*\) is not the table .* \(5 lines, .*or delete .*json",
     ):
         folder.data()
     (folder.path / "manifest.json").unlink()
@@ -149,7 +172,9 @@ def test_claims_that_were_cut_are_named_and_made_again(tmp_path, content):
     folder = Folder(tmp_path / "made")
     folder.publish(Made(0.5), DATA, {})
     (folder.path / "claims.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"claims\.json (is empty|is not JSON|does not hold claims)"):
+    with pytest.raises(
+        ConfigError, match=r"claims\.json (is empty|is not JSON|does not hold claims)"
+    ):
         folder.claims()
     with pytest.warns(UserWarning, match="The history does not get the replaced claims"):
         folder.publish(Made(0.5), folder.data())

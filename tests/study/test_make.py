@@ -1,4 +1,6 @@
-"""From experiments to their folders, one after another. Nothing is trained here: a worker pool is planted."""
+"""From experiments to their folders, one after another. Nothing is trained here: a worker pool is
+planted.
+"""
 
 import pandas as pd
 import pytest
@@ -66,7 +68,9 @@ def events(monkeypatch):
     return found
 
 
-def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_trained_twice(events, tmp_path):
+def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_trained_twice(
+    events, tmp_path
+):
     chosen = [Made("one", (0, 1)), InTwoStages("two", (1, 2))]
     folders = [Folder(tmp_path / "figures" / experiment.name, "smoke") for experiment in chosen]
 
@@ -74,7 +78,9 @@ def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_t
         assert (folder.path / "claims.json").exists()
         events.append(folder.experiment)
 
-    n_runs = make(chosen, folders, 1, "cpu", tmp_path / "runs", Console(quiet=True), published=published)
+    n_runs = make(
+        chosen, folders, 1, "cpu", tmp_path / "runs", Console(quiet=True), published=published
+    )
     assert events == [[0, 1], "one", [2], [3], "two"]
     assert n_runs == 5
     assert folders[1].data()["seed"].tolist() == [1, 2, 3]

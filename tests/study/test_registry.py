@@ -12,8 +12,12 @@ from tests.study.test_study import config, study
 def test_a_study_replaces_only_itself(monkeypatch):
     """All studies are of one class. A cell of a notebook that runs again registers its study again."""
     monkeypatch.setattr(registry, "EXPERIMENTS", {})
-    one, again, other = (study(config=function) for function in (config, partial(config), lambda cell: None))
+    one, again, other = (
+        study(config=function) for function in (config, partial(config), lambda cell: None)
+    )
     for made in (one, again):
         assert registry.register_experiment(made) is made
-    with pytest.raises(ConfigError, match=r"'toys' already, .*test_study\.config: .*<lambda> needs another name"):
+    with pytest.raises(
+        ConfigError, match=r"'toys' already, .*test_study\.config: .*<lambda> needs another name"
+    ):
         registry.register_experiment(other)

@@ -18,7 +18,9 @@ def reproduced(tmp_path_factory):
     root = tmp_path_factory.mktemp("reproduce")
     console = Console(record=True, width=160)
     figures = copy_code(["figure1b"], root / "figures")
-    folders = reproduce(["figure1b"], "smoke", jobs=2, runs=root / "runs", figures=figures, console=console)
+    folders = reproduce(
+        ["figure1b"], "smoke", jobs=2, runs=root / "runs", figures=figures, console=console
+    )
     return root, folders, console.export_text()
 
 
@@ -29,7 +31,9 @@ def test_every_file_is_there(reproduced):
         "data.csv", "curves.csv", "claims.json", "summary.md", "manifest.json", "figure1b.svg",
     }  # fmt: skip
     page = (folder.home / "README.md").read_text(encoding="utf-8")
-    assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace("\\", "")
+    assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace(
+        "\\", ""
+    )
 
 
 def test_the_table_holds_every_seed_of_every_curve(reproduced):
@@ -45,7 +49,9 @@ def test_the_table_holds_every_seed_of_every_curve(reproduced):
     last = curves.groupby(known, sort=False)["accuracy_first"].last()
     assert data.set_index(known)["final"].to_dict() == pytest.approx(last.to_dict())
     half = data.groupby("curve")["n_params"].first()
-    assert half["vanilla, 2 layers, hidden size 8"] > 1.9 * half["KV shifting, 1 layer, hidden size 8"]
+    assert (
+        half["vanilla, 2 layers, hidden size 8"] > 1.9 * half["KV shifting, 1 layer, hidden size 8"]
+    )
 
 
 def test_the_ledger_shows_every_claim_and_verdict(reproduced):
@@ -70,7 +76,14 @@ def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
     root, [folder], _ = reproduced
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
     stamps = {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")}
-    reproduce(["figure1b"], "smoke", jobs=1, runs=root / "runs", figures=root / "figures", console=Console(quiet=True))
+    reproduce(
+        ["figure1b"],
+        "smoke",
+        jobs=1,
+        runs=root / "runs",
+        figures=root / "figures",
+        console=Console(quiet=True),
+    )
     assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
     assert {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")} == stamps
 
@@ -81,7 +94,10 @@ def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
         ({"names": ["figure1c"]}, "There is no experiment 'figure1c'; did you mean 'figure1"),
         ({"jobs": 0}, "jobs is 0, but must be at least 1"),
         ({"names": ["figure2"], "from_data": True}, "There is no .*data.csv to draw from"),
-        ({"names": ["figure4"], "interactive": True}, "figure4 has no interactive picture: leave out --interactive"),
+        (
+            {"names": ["figure4"], "interactive": True},
+            "figure4 has no interactive picture: leave out --interactive",
+        ),
     ],
 )
 def test_bad_requests_are_refused_before_anything_is_written(tmp_path, arguments, message):

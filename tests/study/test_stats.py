@@ -39,9 +39,13 @@ def test_of_what_is_not_known_every_number_is_possible(name):
 
 @pytest.mark.parametrize(("x", "n"), [(1.0, 2), (0.1, 3), (123.4, 8)])
 def test_equal_values_are_tested_exactly_by_their_side_of_the_threshold(x, n):
-    """Also where they are equal only up to rounding: the computed standard deviation of 0.1, 0.1, 0.1 is 1.4e-17."""
+    """Also where they are equal only up to rounding: the computed standard deviation of 0.1, 0.1,
+    0.1 is 1.4e-17.
+    """
     sign = scipy_stats.binomtest(n, n, 0.5, alternative="greater").pvalue
-    ranks = scipy_stats.mannwhitneyu(np.ones(n), np.zeros(n + 1), alternative="greater", method="exact").pvalue
+    ranks = scipy_stats.mannwhitneyu(
+        np.ones(n), np.zeros(n + 1), alternative="greater", method="exact"
+    ).pvalue
     for estimate, value, p in (
         (stats.mean([x] * n, (0.0, 500.0)), x, sign),
         (stats.mean_correlation([x / 200] * n), x / 200, sign),
@@ -65,13 +69,17 @@ def test_the_interval_skips_as_many_as_the_tables_of_mann_whitney_say(n, m, skip
 
 
 def test_a_run_that_never_gets_there_is_known_to_be_slower_than_the_horizon():
-    """One of b at 400, four never within 1000: ratios with those four are at most a / 1000 and at least 0."""
+    """One of b at 400, four never within 1000: ratios with those four are at most a / 1000 and at
+    least 0.
+    """
     never = math.inf
     a = [100.0, 110.0, 120.0, 130.0, 140.0]
     estimate = stats.ratio_of_times(a, [400.0, never, never, never, never], 1000.0)
     assert estimate.low == 0.0
     assert estimate.high == pytest.approx(120 / 400)  # the third largest of the bounds
-    assert estimate.value == pytest.approx(np.median([x / 1000 for x in a] * 4 + [x / 400 for x in a]))
+    assert estimate.value == pytest.approx(
+        np.median([x / 1000 for x in a] * 4 + [x / 400 for x in a])
+    )
     turned = stats.ratio_of_times([400.0, never, never, never, never], a, 1000.0)
     assert turned.high == math.inf
     assert turned.low == pytest.approx(400 / 120)
@@ -88,7 +96,10 @@ def test_a_ratio_is_a_bound_if_the_times_never_reached_could_change_it():
     ):
         found = stats.ratio_of_times(a, b, 150.0)
         assert found.bound == bound
-        late = [np.median([min(x, x_late) / min(y, y_late) for x in a for y in b]) for x_late, y_late in LATE]
+        late = [
+            np.median([min(x, x_late) / min(y, y_late) for x in a for y in b])
+            for x_late, y_late in LATE
+        ]
         assert max(late) <= found.value or found.bound in ("at least", "about")
         assert min(late) >= found.value or found.bound in ("at most", "about")
 
@@ -111,15 +122,22 @@ def test_clusters_that_agree_get_the_exact_binomial_interval():
 
     estimate = stats.clustered_share([1] * 5, [9] * 5)
     exact = binomtest(5, 45).proportion_ci(method="exact")
-    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((1 / 9, exact.low, exact.high))
-    none, all_ = stats.clustered_share([0, 0, 0], [4, 4, 4]), stats.clustered_share([4, 4, 4], [4, 4, 4])
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
+        (1 / 9, exact.low, exact.high)
+    )
+    none, all_ = (
+        stats.clustered_share([0, 0, 0], [4, 4, 4]),
+        stats.clustered_share([4, 4, 4], [4, 4, 4]),
+    )
     assert (none.low, all_.high) == (0.0, 1.0)
     assert none.high == pytest.approx(1 - all_.low)
     assert all_.low < 0.75
 
 
 def test_clusters_that_are_all_or_nothing_count_as_few():
-    """Six of 100, half of them all hits: deff = 120, and n* = 600 / 120 (t(599) / t(5))^2 = 5 (1.96393 / 2.57058)^2."""
+    """Six of 100, half of them all hits: deff = 120, and n* = 600 / 120 (t(599) / t(5))^2 = 5
+    (1.96393 / 2.57058)^2.
+    """
     from scipy.stats import beta
 
     estimate = stats.clustered_share([100, 100, 100, 0, 0, 0], [100] * 6)
@@ -130,16 +148,22 @@ def test_clusters_that_are_all_or_nothing_count_as_few():
 
 @pytest.mark.parametrize(("gap", "margin"), [(0.1, 0.4), (-0.3, 0.4), (0.9, 0.4)])
 def test_a_size_below_a_margin_is_two_one_sided_tests(gap, margin):
-    """Schuirmann 1987, each test at half the level: a difference below the margin, and above minus the margin."""
+    """Schuirmann 1987, each test at half the level: a difference below the margin, and above minus
+    the margin.
+    """
     rng = np.random.default_rng(3)
     a, b = rng.normal(gap, 0.2, 7), rng.normal(0, 0.3, 9)
     size = stats.size(stats.difference(a.tolist(), b.tolist()))
     below = scipy_stats.ttest_ind(a - margin, b, equal_var=False, alternative="less").pvalue
     above = scipy_stats.ttest_ind(a + margin, b, equal_var=False, alternative="greater").pvalue
     if size.value < margin:
-        assert size.p_value(margin) == pytest.approx(max(min(1.0, 2 * max(below, above)), stats.SMALLEST_P), rel=1e-4)
+        assert size.p_value(margin) == pytest.approx(
+            max(min(1.0, 2 * max(below, above)), stats.SMALLEST_P), rel=1e-4
+        )
     else:  # and one above it is the other pair's: the whole interval is on one side
-        assert size.p_value(margin) == pytest.approx(min(1.0, 2 * min(1 - below, 1 - above)), rel=1e-4)
+        assert size.p_value(margin) == pytest.approx(
+            min(1.0, 2 * min(1 - below, 1 - above)), rel=1e-4
+        )
 
 
 # p-values
@@ -164,9 +188,21 @@ def test_a_p_value_is_at_most_05_exactly_where_the_interval_excludes_the_thresho
     estimate, seen = SAMPLES[name], set()
     for level in (0.5, 0.9, 0.95, 0.99):
         low, high = estimate.interval_at(level)
-        assert level != 0.95 or estimate.confidence < 0.95 or (low, high) == (estimate.low, estimate.high)
+        assert (
+            level != 0.95
+            or estimate.confidence < 0.95
+            or (low, high) == (estimate.low, estimate.high)
+        )
         ends = [end for end in (low, high) if math.isfinite(end)]
-        for threshold in (-1.5, -0.3, 0.0, 0.3, 0.5, 1.5, *(end + by for end in ends for by in (-1e-6, 1e-6))):
+        for threshold in (
+            -1.5,
+            -0.3,
+            0.0,
+            0.3,
+            0.5,
+            1.5,
+            *(end + by for end in ends for by in (-1e-6, 1e-6)),
+        ):
             p, excluded = estimate.p_value(threshold), threshold < low or threshold > high
             assert (p <= 1 - level + 1e-9) == excluded, (level, threshold, p)
             assert stats.SMALLEST_P <= p <= 1
@@ -181,7 +217,9 @@ def test_p_values_of_means_are_students_and_welchs():
         a, b = rng.normal(0.4, 0.3, n), rng.normal(0.1, 0.9, m)
         for threshold in (-0.2, 0.0, 0.35):
             one, two = stats.mean(a.tolist()), stats.difference(a.tolist(), b.tolist())
-            assert one.p_value(threshold) == pytest.approx(scipy_stats.ttest_1samp(a, threshold).pvalue, rel=1e-5)
+            assert one.p_value(threshold) == pytest.approx(
+                scipy_stats.ttest_1samp(a, threshold).pvalue, rel=1e-5
+            )
             expected = scipy_stats.ttest_ind(a - threshold, b, equal_var=False).pvalue
             assert two.p_value(threshold) == pytest.approx(expected, rel=1e-5)
 
@@ -192,10 +230,14 @@ def test_p_values_of_shifts_and_ratios_are_mann_and_whitneys(n, m):
     a, b = rng.random(n), rng.random(m) + 0.2
     for threshold in (-0.6, -0.2, 0.0, 0.5):
         expected = scipy_stats.mannwhitneyu(a - threshold, b, method="exact").pvalue
-        assert stats.shift(a.tolist(), b.tolist()).p_value(threshold) == pytest.approx(expected, rel=1e-6)
+        assert stats.shift(a.tolist(), b.tolist()).p_value(threshold) == pytest.approx(
+            expected, rel=1e-6
+        )
     for ratio in (0.1, 0.5, 1.0, 3.0):
         expected = scipy_stats.mannwhitneyu(a, ratio * b, method="exact").pvalue
-        assert stats.ratio_of_times(a.tolist(), b.tolist(), 9.0).p_value(ratio) == pytest.approx(expected, rel=1e-6)
+        assert stats.ratio_of_times(a.tolist(), b.tolist(), 9.0).p_value(ratio) == pytest.approx(
+            expected, rel=1e-6
+        )
 
 
 # Shares
@@ -206,9 +248,14 @@ def test_share_is_clopper_and_pearsons_and_its_p_the_doubled_binomial_tail(n):
     for k in range(n + 1):
         estimate, test = stats.share(k, n), scipy_stats.binomtest(k, n)
         exact = test.proportion_ci(method="exact")
-        assert (estimate.value, estimate.low, estimate.high) == pytest.approx((k / n, exact.low, exact.high))
+        assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
+            (k / n, exact.low, exact.high)
+        )
         for threshold in (0.2, 0.5, 0.9):
-            tails = scipy_stats.binom.cdf(k, n, threshold), scipy_stats.binom.sf(k - 1, n, threshold)
+            tails = (
+                scipy_stats.binom.cdf(k, n, threshold),
+                scipy_stats.binom.sf(k - 1, n, threshold),
+            )
             assert estimate.p_value(threshold) == pytest.approx(min(1.0, 2 * min(tails)), rel=1e-4)
 
 
@@ -248,7 +295,10 @@ def test_an_accuracy_is_not_rounded_to_whole_sequences():
 # Ranges
 
 
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=9), st.lists(st.floats(0, 1), min_size=2, max_size=9))
+@given(
+    st.lists(st.floats(0, 1), min_size=2, max_size=9),
+    st.lists(st.floats(0, 1), min_size=2, max_size=9),
+)
 def test_intervals_of_shares_stay_inside_their_range(a, b):
     hits, n = sum(x > 0.5 for x in a), len(a)
     cases = [
@@ -297,7 +347,9 @@ def test_two_way_difference_adds_the_variances_of_runs_and_problems():
     parts = np.array([x.var(ddof=1) / len(x) for x in means])
     freedom = parts.sum() ** 2 / (parts**2 / [4, 3, 39]).sum()
     half = scipy_stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum())
-    assert (estimate.low, estimate.high) == pytest.approx((estimate.value - half, estimate.value + half))
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (estimate.value - half, estimate.value + half)
+    )
     assert estimate.value == pytest.approx(a.mean() - b.mean())
 
 
@@ -332,7 +384,9 @@ def test_more_hits_than_trials_and_missing_times_are_refused():
 
 @given(st.lists(st.floats(1e-12, 1), min_size=1, max_size=12))
 def test_holm_rejects_what_the_step_down_procedure_rejects(p_values):
-    """Holm 1979: the least against alpha / m, the next against alpha / (m - 1), ..., until one is not rejected."""
+    """Holm 1979: the least against alpha / m, the next against alpha / (m - 1), ..., until one is
+    not rejected.
+    """
     adjusted, m = stats.holm(p_values), len(p_values)
     order = sorted(range(m), key=p_values.__getitem__)
     for alpha in (0.001, 0.0123, 0.05, 0.5):
@@ -342,5 +396,7 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p_values):
                 break
             rejected.add(i)
         assert {i for i in range(m) if adjusted[i] <= alpha} == rejected
-    assert all(raw <= after <= min(1, m * raw) for raw, after in zip(p_values, adjusted, strict=True))
+    assert all(
+        raw <= after <= min(1, m * raw) for raw, after in zip(p_values, adjusted, strict=True)
+    )
     assert [adjusted[i] for i in order] == sorted(adjusted)

@@ -1,4 +1,6 @@
-"""The engine: what a study plans, how it chooses rates, what its table holds, and what it leaves to `make`."""
+"""The engine: what a study plans, how it chooses rates, what its table holds, and what it leaves to
+`make`.
+"""
 
 import io
 import math
@@ -10,7 +12,15 @@ import pytest
 from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, cell_name, learned, mean_over_seeds, on_table, untested_if
+from ihlab.study.ask import (
+    Ask,
+    Measured,
+    cell_name,
+    learned,
+    mean_over_seeds,
+    on_table,
+    untested_if,
+)
 from ihlab.study.experiment import Experiment, smoke
 from ihlab.study.study import Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
@@ -43,11 +53,18 @@ class Fake:
     def __init__(self, config, accuracy, loss=1.0, diverged=False):
         self.config, self.diverged = config, diverged
         steps = np.linspace(0, config.steps, len(accuracy))
-        self.metrics = pd.DataFrame({"step": steps, "accuracy_first": accuracy, "accuracy": 0.0, "eval_loss": loss})
+        self.metrics = pd.DataFrame(
+            {"step": steps, "accuracy_first": accuracy, "accuracy": 0.0, "eval_loss": loss}
+        )
 
 
 def test_cells_are_all_combinations():
-    assert cells(a=(1, 2), b="xy") == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
+    assert cells(a=(1, 2), b="xy") == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
 
 
 def test_without_tuning_every_cell_has_every_seed_once():
@@ -78,7 +95,9 @@ def test_seeds_and_starts_can_depend_on_the_cell():
 
 
 def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
-    tuned = study(tuned=Tuned(rates=lambda cell: (0.1, 0.2) if cell["variant"] == "vanilla" else (0.3, 0.4)))
+    tuned = study(
+        tuned=Tuned(rates=lambda cell: (0.1, 0.2) if cell["variant"] == "vanilla" else (0.3, 0.4))
+    )
     first = tuned.runs("laptop")
     assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == {
         (name, lr, seed)
@@ -87,7 +106,10 @@ def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
         for seed in (100, 101)
     }
     early = {0.2, 0.3}
-    trained = [(p.cell_name, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95])) for p in first]
+    trained = [
+        (p.cell_name, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95]))
+        for p in first
+    ]
     second = tuned.follow(trained, "laptop")
     assert {(p.cell_name, p.config.lr) for p in second} == {("vanilla", 0.2), ("k_shift", 0.3)}
     assert {p.config.seed for p in second} == {0, 1, 2}
@@ -99,7 +121,11 @@ def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
     [
         ("steps", {0.1: [0, 0.9, 1], 0.2: [0, 0.9, 1]}, 0.1),  # a tie: the smallest
         ("steps", {0.1: [0, 0, 0.9], 0.2: [0, 0.9, 0.9]}, 0.2),
-        ("steps", {0.1: [0, 0.5, 0.4], 0.2: [0, 0.2, 0.6]}, 0.2),  # none learns: the highest accuracy
+        (
+            "steps",
+            {0.1: [0, 0.5, 0.4], 0.2: [0, 0.2, 0.6]},
+            0.2,
+        ),  # none learns: the highest accuracy
         ("loss", {0.1: [0], 0.2: [0]}, 0.1),
     ],
 )
@@ -120,33 +146,47 @@ def test_a_cell_can_take_another_cells_rate():
 
 def test_the_table_has_the_cell_the_config_and_the_measurement():
     by_rate = Tuned(rates=(0.1, 0.2), measure=lambda run: {"x": 2 / 3})
-    tuned = study(tuned=by_rate, measure=lambda run: {"x": 1 / 3}, curve=lambda run: run.metrics[["step"]])
+    tuned = study(
+        tuned=by_rate, measure=lambda run: {"x": 1 / 3}, curve=lambda run: run.metrics[["step"]]
+    )
     first = tuned.runs("laptop")
     plans = [*first, *tuned.follow([(p.cell_name, Fake(p.config, [1.0])) for p in first], "laptop")]
     data = tuned.gather([(p.cell_name, Fake(p.config, [1.0])) for p in plans], "laptop")
     assert data.columns.tolist() == ["kind", "variant", "lr", "seed", "horizon", "x"]
-    assert data.groupby("kind")["x"].unique().map(list).to_dict() == {"run": [0.3333333333], "tuning": [0.6666666667]}
+    assert data.groupby("kind")["x"].unique().map(list).to_dict() == {
+        "run": [0.3333333333],
+        "tuning": [0.6666666667],
+    }
     assert set(data.loc[data["kind"] == "tuning", "seed"]) == {100, 101}
     assert set(data["horizon"]) == {100}
-    curves = tuned.gather_curves([(p.cell_name, Fake(p.config, [0.5, 1.0])) for p in plans], "laptop")
+    curves = tuned.gather_curves(
+        [(p.cell_name, Fake(p.config, [0.5, 1.0])) for p in plans], "laptop"
+    )
     assert curves.columns.tolist() == ["variant", "lr", "seed", "step"]
     assert curves.groupby(["variant", "seed"])["step"].apply(list).tolist() == [[0, 100]] * 6
     assert study().gather_curves([], "laptop") is None
 
 
 def test_a_measurement_of_several_rows_is_refused():
-    with pytest.raises(ConfigError, match="one value for each column: a table with several rows is what curve returns"):
+    with pytest.raises(
+        ConfigError,
+        match="one value for each column: a table with several rows is what curve returns",
+    ):
         gathered(of_cells(A, measure=lambda run: pd.DataFrame({"x": [1.0, 2.0]})))
 
 
 def test_a_measurement_may_say_which_step_is_the_last_that_counts():
-    assert set(gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))["horizon"]) == {3}
+    assert set(gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))["horizon"]) == {
+        3
+    }
 
 
 def test_fields_may_differ_by_scale():
     gpu = {"seeds": range(5), "cells": cells(variant=("vanilla",))}
     larger = study(scales={"smoke": {}, "laptop": {}, "gpu": gpu})
-    assert {(plan.cell_name, plan.config.seed) for plan in larger.runs("gpu")} == {("vanilla", s) for s in range(5)}
+    assert {(plan.cell_name, plan.config.seed) for plan in larger.runs("gpu")} == {
+        ("vanilla", s) for s in range(5)
+    }
     assert {plan.cell_name for plan in larger.runs("laptop")} == {"vanilla", "k_shift"}
 
 
@@ -166,10 +206,14 @@ def test_later_runs_continue_the_first_ones(tmp_path):
             found.append(({"variant": f"{curve}, longer"}, later))
         return found
 
-    longer = study(follow_up=go_on, follow_up_cells=cells(variant=("vanilla, longer", "k_shift, longer")))
+    longer = study(
+        follow_up=go_on, follow_up_cells=cells(variant=("vanilla, longer", "k_shift, longer"))
+    )
     trained = [(p.cell_name, train(p.config, tmp_path)) for p in longer.runs("smoke")]
     second = longer.follow(trained, "smoke")
-    data = longer.gather([*trained, *((p.cell_name, train(p.config, tmp_path)) for p in second)], "smoke")
+    data = longer.gather(
+        [*trained, *((p.cell_name, train(p.config, tmp_path)) for p in second)], "smoke"
+    )
     assert data["variant"].value_counts().to_dict() == dict.fromkeys(
         ["vanilla", "k_shift", "vanilla, longer", "k_shift, longer"], 2
     )
@@ -177,12 +221,19 @@ def test_later_runs_continue_the_first_ones(tmp_path):
 
 
 def test_claims_and_summary_are_of_the_runs_for_claims():
-    rows = [("run", "vanilla", 0.1, seed, 100, x, x) for seed, x in enumerate((10.0, math.inf, 20.0))]
-    rows += [("tuning", "vanilla", 0.1, 100, 100, 1.0, 1.0), ("run", "k_shift", 0.1, 0, 100, math.inf, 7.0)]
-    data = pd.DataFrame(rows, columns=["kind", "variant", "lr", "seed", "horizon", "steps_to_90", "best"])
-    [claim] = study(asks=[Ask("low", "x", mean_over_seeds("best", {"variant": "k_shift"}), above=0.5)]).claims(
-        data, "laptop"
+    rows = [
+        ("run", "vanilla", 0.1, seed, 100, x, x) for seed, x in enumerate((10.0, math.inf, 20.0))
+    ]
+    rows += [
+        ("tuning", "vanilla", 0.1, 100, 100, 1.0, 1.0),
+        ("run", "k_shift", 0.1, 0, 100, math.inf, 7.0),
+    ]
+    data = pd.DataFrame(
+        rows, columns=["kind", "variant", "lr", "seed", "horizon", "steps_to_90", "best"]
     )
+    [claim] = study(
+        asks=[Ask("low", "x", mean_over_seeds("best", {"variant": "k_shift"}), above=0.5)]
+    ).claims(data, "laptop")
     assert (claim.estimate.value, claim.seeds, claim.declared) == (7.0, 1, "2026-01-01")
     summary = study().summary(data, "laptop")
     assert summary.to_dict("list") == {
@@ -190,16 +241,36 @@ def test_claims_and_summary_are_of_the_runs_for_claims():
         "seeds": [3, 1],
         "steps_to_90": ["20 (2 of 3)", "never (0 of 1)"],
     }
-    assert study(summary_columns=lambda data: data.head(1)).summary(data, "laptop").equals(data.head(1))
+    assert (
+        study(summary_columns=lambda data: data.head(1))
+        .summary(data, "laptop")
+        .equals(data.head(1))
+    )
     assert medians(data, ["kind"], ["best"])["best"].tolist() == ["20 (2 of 3)", "1"]
 
 
 def test_smoke_scale_is_derived_from_the_published_run():
-    large = RunConfig(task=TASK, model=MODEL, steps=5000, batch_size=512, accumulate=8, eval_rows=4096, compile=True)
+    large = RunConfig(
+        task=TASK,
+        model=MODEL,
+        steps=5000,
+        batch_size=512,
+        accumulate=8,
+        eval_rows=4096,
+        compile=True,
+    )
     small = smoke(large)
     assert (small.task, small.model, small.lr) == (large.task, large.model, large.lr)
-    assert (small.steps, small.batch_size, small.accumulate, small.eval_rows, small.compile) == (12, 8, 1, 32, False)
-    digests = [smoke(config(cell)).replace(seed=seed).digest for cell in study().cells for seed in (0, 1)]
+    assert (small.steps, small.batch_size, small.accumulate, small.eval_rows, small.compile) == (
+        12,
+        8,
+        1,
+        32,
+        False,
+    )
+    digests = [
+        smoke(config(cell)).replace(seed=seed).digest for cell in study().cells for seed in (0, 1)
+    ]
     assert [plan.config.digest for plan in study(seeds=(5,)).runs("smoke")] == digests
 
 
@@ -227,7 +298,9 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
 
     def config_of(cell):
         lr = 1.0 + [repr({**each, "seed": cell["seed"]}) for each in cells].index(repr(cell))
-        return RunConfig(task=TASK, model=MODEL, steps=4, batch_size=4, warmup=1, eval_rows=8, lr=lr)
+        return RunConfig(
+            task=TASK, model=MODEL, steps=4, batch_size=4, warmup=1, eval_rows=8, lr=lr
+        )
 
     asks = [Ask(f"q{i}", "q", mean_over_seeds("x", cell), above=0) for i, cell in enumerate(cells)]
     given = {
@@ -243,13 +316,23 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
 
 
 def gathered(made):
-    return made.gather([(p.cell_name, Fake(p.config, [1.0])) for p in made.runs("laptop")], "laptop")
+    return made.gather(
+        [(p.cell_name, Fake(p.config, [1.0])) for p in made.runs("laptop")], "laptop"
+    )
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        *((None, "x"), ("NA", 1), ("007", 8), (True, False), (1 / 3, 2 / 3), ("x\r\ny", "z"), (np.int64(3), math.inf)),
+        *(
+            (None, "x"),
+            ("NA", 1),
+            ("007", 8),
+            (True, False),
+            (1 / 3, 2 / 3),
+            ("x\r\ny", "z"),
+            (np.int64(3), math.inf),
+        ),
     ],
     ids=repr,
 )
@@ -257,7 +340,10 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
     made = of_cells(*({"a": value} for value in values))
     data = gathered(made)
     for table in (data, pd.read_csv(io.StringIO(data.to_csv(index=False)))):
-        assert [(claim.estimate.value, claim.seeds) for claim in made.claims(table, "laptop")] == [(1.0, 3), (2.0, 3)]
+        assert [(claim.estimate.value, claim.seeds) for claim in made.claims(table, "laptop")] == [
+            (1.0, 3),
+            (2.0, 3),
+        ]
         assert made.summary(table, "laptop")["seeds"].tolist() == [3, 3]
         made.draw(table, "laptop")
 
@@ -270,7 +356,10 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
         ([A, B, A], "are one cell in a stored table"),
         ([{"a": 1}, {"a": True}], "are one cell"),
         ([{"a": None}, {"a": "None"}], "are one cell"),
-        ([{"a": "x | y", "b": "z"}, {"a": "x", "b": "y | z"}], r"'x \| y'.* and of .*'y \| z'.* have one name"),
+        (
+            [{"a": "x | y", "b": "z"}, {"a": "x", "b": "y | z"}],
+            r"'x \| y'.* and of .*'y \| z'.* have one name",
+        ),
         ([{"a": "x"}, {"a": "y", "b": 1}], "different columns"),
         ([{"a": (1, 2)}], r"a is \(1, 2\), but a cell"),
         ([{"a": 0.0}, {"a": -0.0}], "are one cell"),
@@ -285,7 +374,9 @@ def test_cells_that_a_table_cannot_tell_apart_are_refused(cells, sentence):
 
 
 def asks(*numbers, **more):
-    return {"asks": [Ask(f"q{i}", "q", number, above=0, **more) for i, number in enumerate(numbers)]}
+    return {
+        "asks": [Ask(f"q{i}", "q", number, above=0, **more) for i, number in enumerate(numbers)]
+    }
 
 
 @pytest.mark.parametrize(
@@ -297,18 +388,33 @@ def asks(*numbers, **more):
         ({"seeds": [-1]}, "must be a whole number, at least 0"),
         ({"seeds": lambda cell: [] if cell == B else [0]}, r"cell .*'b': 2.* has no seeds"),
         ({"seeds": [0, 1, 1]}, "has the seed 1 twice"),
-        ({"seeds": range(99, 103), "tuned": TUNED}, "the seeds 100, 101 are for tuning and for claims"),
+        (
+            {"seeds": range(99, 103), "tuned": TUNED},
+            "the seeds 100, 101 are for tuning and for claims",
+        ),
         ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
-        ({"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
+        (
+            {"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)},
+            "which is no tuned cell",
+        ),
         ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
         ({"config": lambda: None}, "config must be a function of a cell"),
         ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
         ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
-        ({"asks": [Ask("q", "q", mean_over_seeds("x", A), above=0)] * 2}, "two questions with the id 'q'"),
+        (
+            {"asks": [Ask("q", "q", mean_over_seeds("x", A), above=0)] * 2},
+            "two questions with the id 'q'",
+        ),
         (asks(mean_over_seeds("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
         (asks(untested_if(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
-        (asks(mean_over_seeds("x", A), cells=[{"c": 1}]), "does not train {'c': 1}, a cell of the question"),
-        (asks(mean_over_seeds("x", {"a": "x"})), "leaves out b, so it counts the runs of 2 cells as seeds of one"),
+        (
+            asks(mean_over_seeds("x", A), cells=[{"c": 1}]),
+            "does not train {'c': 1}, a cell of the question",
+        ),
+        (
+            asks(mean_over_seeds("x", {"a": "x"})),
+            "leaves out b, so it counts the runs of 2 cells as seeds of one",
+        ),
         (asks(None), "must be a function of the table"),
         (asks(lambda data: 1.0), "is 1.0, but must be a Measured"),
         (asks(lambda data: absent), "raises NameError"),  # noqa: F821
@@ -323,9 +429,18 @@ def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(ch
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (lambda: Ask("q", "q", mean_over_seeds("x", A), above=math.nan), "threshold is nan, but must be a number"),
-        (lambda: mean_over_seeds("x", A, within="x"), "within is 'x', but must be the least and the largest"),
-        (lambda: untested_if(mean_over_seeds("x", A), lambda data: ""), "the reason is a number: exchange the two"),
+        (
+            lambda: Ask("q", "q", mean_over_seeds("x", A), above=math.nan),
+            "threshold is nan, but must be a number",
+        ),
+        (
+            lambda: mean_over_seeds("x", A, within="x"),
+            "within is 'x', but must be the least and the largest",
+        ),
+        (
+            lambda: untested_if(mean_over_seeds("x", A), lambda data: ""),
+            "the reason is a number: exchange the two",
+        ),
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_refused(build, sentence):
@@ -361,7 +476,9 @@ def test_a_measurement_may_not_replace_what_describes_the_run(column):
 def test_rows_of_one_run_are_not_seeds():
     made = of_cells(A, B)
     twice = pd.concat([gathered(made)] * 2)
-    with pytest.raises(ConfigError, match=r"Question 'q0': The table has 2 rows of seed 0 for x, y"):
+    with pytest.raises(
+        ConfigError, match=r"Question 'q0': The table has 2 rows of seed 0 for x, y"
+    ):
         made.claims(twice, "laptop")
 
 

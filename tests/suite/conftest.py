@@ -11,7 +11,9 @@ from ihlab.suite import members
 @pytest.fixture
 def few_prompts(monkeypatch):
     """Measure effects on 8 prompts instead of 64."""
-    monkeypatch.setattr(import_module("ihlab.suite.truth"), "PROMPTS", 8)  # the module that the function hides
+    monkeypatch.setattr(
+        import_module("ihlab.suite.truth"), "PROMPTS", 8
+    )  # the module that the function hides
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The bench: three truths, entries made by ihlab and without it, what verification notices, and who is ranked."""
+"""The bench: three truths, entries made by ihlab and without it, what verification notices, and who
+is ranked.
+"""
 
 import json
 from itertools import permutations
@@ -26,7 +28,10 @@ HEADS = "recall-attention-only-2/2000/key/logit-difference/head"
 
 @pytest.fixture(scope="module")
 def entries():
-    return run_bench(dict.fromkeys([*TRUTHS, "attribution-patching", "constant", "random"]), settings(True, SMALL))
+    return run_bench(
+        dict.fromkeys([*TRUTHS, "attribution-patching", "constant", "random"]),
+        settings(True, SMALL),
+    )
 
 
 @pytest.fixture
@@ -57,13 +62,18 @@ def test_positions_are_patched_one_kind_at_a_time():
                 z[rows, place, head] = (clean if name == position else before)[rows, place]
             return z
 
-        logits = model.run_with_hooks(p.corrupted, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", hook)])
+        logits = model.run_with_hooks(
+            p.corrupted, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", hook)]
+        )
         assert effect == pytest.approx((p.metric(logits) - p.ends[1]).mean().item(), abs=1e-4)
     by_position = attribute(p, "eap-ig", "position").groupby(["layer", "head"])["effect"].sum()
     np.testing.assert_allclose(by_position, attribute(p, "eap-ig")["effect"], atol=1e-5)
     assert len(effects) == 4 * len(POSITIONS)
     with pytest.raises(ConfigError, match="only the prompts of a task have named positions"):
-        exact(problem(model, clean=p.clean, corrupted=p.corrupted, metric=lambda x: x[:, -1, 3]), "position")
+        exact(
+            problem(model, clean=p.clean, corrupted=p.corrupted, metric=lambda x: x[:, -1, 3]),
+            "position",
+        )
 
 
 def test_truths_are_right_and_controls_are_at_chance(entries):
@@ -84,7 +94,10 @@ def test_truths_are_right_and_controls_are_at_chance(entries):
 def test_regret_shapley_values_and_the_worst_ablation_are_over_all_circuits(entries):
     """The oracle patches the heads of every set by plain hooks."""
     p = suite.problem(suite.load(SMALL[0]))
-    model, sets = p.model.module, [set(np.flatnonzero([mask >> i & 1 for i in range(4)])) for mask in range(16)]
+    model, sets = (
+        p.model.module,
+        [set(np.flatnonzero([mask >> i & 1 for i in range(4)])) for mask in range(16)],
+    )
     _, cache = model.run_with_cache(p.corrupted)
 
     def metric(heads):
@@ -94,17 +107,27 @@ def test_regret_shapley_values_and_the_worst_ablation_are_over_all_circuits(entr
                     z[:, :, head] = cache[hook.name][:, :, head]
             return z
 
-        return p.metric(model.run_with_hooks(p.clean, fwd_hooks=[(lambda n: n.endswith("hook_z"), hook)])).mean().item()
+        return (
+            p.metric(
+                model.run_with_hooks(p.clean, fwd_hooks=[(lambda n: n.endswith("hook_z"), hook)])
+            )
+            .mean()
+            .item()
+        )
 
     values = np.array([metric(heads) for heads in sets])
-    f = dict(zip(map(frozenset, sets), (values - values[0]) / (values[-1] - values[0]), strict=True))
+    f = dict(
+        zip(map(frozenset, sets), (values - values[0]) / (values[-1] - values[0]), strict=True)
+    )
     orders = list(permutations(range(4)))
     gains = np.zeros(4)
     for order in orders:
         for k, head in enumerate(order):
             gains[head] += f[frozenset(order[: k + 1])] - f[frozenset(order[:k])]
     shapley = gains / len(orders)
-    assert entries["shapley"]["estimates"][HEADS] == pytest.approx(shapley * p.swing, abs=1e-3 * abs(p.swing))
+    assert entries["shapley"]["estimates"][HEADS] == pytest.approx(
+        shapley * p.swing, abs=1e-3 * abs(p.swing)
+    )
     best = [max(value for heads, value in f.items() if len(heads) == size) for size in range(5)]
     for method in ("exact", "attribution-patching"):
         estimate, scores = (entries[method][name][HEADS] for name in ("estimates", "scores"))
@@ -120,7 +143,9 @@ def test_regret_shapley_values_and_the_worst_ablation_are_over_all_circuits(entr
 
 
 def test_rounding_errors_of_another_processor_change_no_score():
-    """Twelve of the inputs' effects are 0 by construction, and float32 gives each of them another sign and size."""
+    """Twelve of the inputs' effects are 0 by construction, and float32 gives each of them another
+    sign and size.
+    """
     model = suite.load("hand-set-two-layers")
     found = []
     for factor in (1.0, 1.0 + 2e-7):
@@ -142,8 +167,15 @@ def test_estimates_made_elsewhere_get_the_same_scores(entries, tmp_path, monkeyp
     hooks = [(name, lambda x, hook: z.update({hook.name: x})) for name in names]
     logits = model.run_with_hooks(p.corrupted, fwd_hooks=hooks)
     slopes = torch.autograd.grad(p.metric(logits).mean(), [z[name] for name in names])
-    estimates = [((clean[name] - z[name]) * slope).sum((0, 1, 3)) for name, slope in zip(names, slopes, strict=True)]
-    entry = {"method": "elsewhere", "standard_set": VERSION, "estimates": {HEADS: torch.cat(estimates).tolist()}}
+    estimates = [
+        ((clean[name] - z[name]) * slope).sum((0, 1, 3))
+        for name, slope in zip(names, slopes, strict=True)
+    ]
+    entry = {
+        "method": "elsewhere",
+        "standard_set": VERSION,
+        "estimates": {HEADS: torch.cat(estimates).tolist()},
+    }
     (tmp_path / "mine.json").write_text(json.dumps(entry))
     monkeypatch.chdir(tmp_path)
     main(["bench", "mine.json", "--quick", "--member", *SMALL, "--out", "."])
@@ -151,12 +183,16 @@ def test_estimates_made_elsewhere_get_the_same_scores(entries, tmp_path, monkeyp
     assert "elsewhere" in printed.out
     assert "1 of 1 problems: recall-attention-only-2" in printed.err
     scored = read_entry("elsewhere.json")
-    np.testing.assert_allclose(scored["scores"][HEADS], entries["attribution-patching"]["scores"][HEADS], atol=1e-3)
+    np.testing.assert_allclose(
+        scored["scores"][HEADS], entries["attribution-patching"]["scores"][HEADS], atol=1e-3
+    )
     main(["bench", "--verify", "elsewhere.json"])
     assert capsys.readouterr().out == "elsewhere.json: as stored\n"
 
 
-def test_a_strangers_file_is_run_and_a_changed_entry_is_noticed(tmp_path, monkeypatch, capsys, registered):
+def test_a_strangers_file_is_run_and_a_changed_entry_is_noticed(
+    tmp_path, monkeypatch, capsys, registered
+):
     (tmp_path / "stranger.py").write_text(
         "def size(p, nodes):\n    return p.nodes(nodes).assign(effect=range(len(p.nodes(nodes))))\n"
     )
@@ -184,7 +220,18 @@ def test_a_stop_keeps_what_was_measured_and_refusals_are_told(tmp_path, monkeypa
     )
     monkeypatch.chdir(tmp_path)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        main(["bench", "stopper:stops", "--quick", "--member", *SMALL, "hand-set-kv-shift", "--out", "."])
+        main(
+            [
+                "bench",
+                "stopper:stops",
+                "--quick",
+                "--member",
+                *SMALL,
+                "hand-set-kv-shift",
+                "--out",
+                ".",
+            ]
+        )
     assert len(read_entry("stops.json")["scores"]) == 4
     main(["bench", "stopper:refuses", "--quick", "--member", *SMALL])
     assert "refuses: I refuse." in capsys.readouterr().out
@@ -230,7 +277,10 @@ def test_bad_entries_are_refused_in_a_sentence(said, content, tmp_path):
         (["exact", "z.json"], "The method 'exact' is named, and has a file"),
         (["eap-igg"], "There is no method 'eap-igg'; did you mean 'eap-ig'"),
         (["--verify", "x.json", "--member", "hand-set-kv-shift"], "nothing to measure again"),
-        (["--verify", "w.json"], "'nobody' is no method of ihlab: there is nothing to measure again"),
+        (
+            ["--verify", "w.json"],
+            "'nobody' is no method of ihlab: there is nothing to measure again",
+        ),
     ],
 )
 def test_wrong_questions_are_refused(arguments, said, tmp_path, monkeypatch, capsys):
@@ -292,7 +342,9 @@ def test_means_are_over_members_first_and_the_worst_setting_is_the_lowest():
     [found] = summary([entry], table).to_dict("records")
     assert found["reverse_rank"] == pytest.approx((1 + 0.5 * 3) / 4)
     assert (found["worst"], found["worst_setting"] + "/head") == (-0.5, HEADS)
-    assert found["lowest"] == found["rank"] == pytest.approx((1 + 0.5 * 2 + (0.5 * 34 - 0.5) / 35) / 4)
+    assert (
+        found["lowest"] == found["rank"] == pytest.approx((1 + 0.5 * 2 + (0.5 * 34 - 0.5) / 35) / 4)
+    )
 
 
 def test_the_leaderboard_is_that_of_the_stored_entries():
@@ -303,7 +355,14 @@ def test_the_leaderboard_is_that_of_the_stored_entries():
 @pytest.mark.parametrize("path", ENTRIES, ids=lambda path: path.stem)
 def test_a_stored_entry_is_what_is_measured_again(path):
     entry = read_entry(path)
-    keys = {key for key in entry["scores"] if key.startswith(SMALL[0]) and "/2000/key/logit-difference/" in key}
+    keys = {
+        key
+        for key in entry["scores"]
+        if key.startswith(SMALL[0]) and "/2000/key/logit-difference/" in key
+    }
     assert keys
-    some = {name: {key: entry[name][key] for key in keys & entry[name].keys()} for name in ("estimates", "scores")}
+    some = {
+        name: {key: entry[name][key] for key in keys & entry[name].keys()}
+        for name in ("estimates", "scores")
+    }
     assert differences(entry | some, SMALL) == []

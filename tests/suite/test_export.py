@@ -1,4 +1,6 @@
-"""An exported folder: the same logits in transformers and TransformerLens, and the truth that was measured."""
+"""An exported folder: the same logits in transformers and TransformerLens, and the truth that was
+measured.
+"""
 
 import json
 import subprocess
@@ -71,7 +73,12 @@ def test_the_folder_holds_the_truth_and_a_card(tmp_path, monkeypatch, capsys):
             assert stored[key] == value or stored[key] == pytest.approx(value), key
     prompts = load_file(tmp_path / "folder" / "prompts.safetensors")
     p = suite.problem(suite.load("induction-vanilla-2"), "absent")
-    assert {name.split(".")[0] for name in prompts if "." in name} == {"answer", "key", "absent", "resample"}
+    assert {name.split(".")[0] for name in prompts if "." in name} == {
+        "answer",
+        "key",
+        "absent",
+        "resample",
+    }
     assert torch.equal(prompts["absent.clean"], p.clean)
     assert torch.equal(prompts["absent.corrupted"], p.corrupted)
     card = ModelCard.load("folder/README.md")
@@ -96,9 +103,16 @@ for folder in sys.argv[1:]:
 """
 
 
-def test_the_lines_of_the_card_measure_the_effects_again_without_ihlab(built, tmp_path, monkeypatch):
+def test_the_lines_of_the_card_measure_the_effects_again_without_ihlab(
+    built, tmp_path, monkeypatch
+):
     """Of a Llama, of a GPT-2, of a model with a shift, and on prompts of two hops."""
-    names = ["2-hop-vanilla-2", "recall-vanilla-2-learned", "recall-attention-only-2", "3-gram-v-shift-1"]
+    names = [
+        "2-hop-vanilla-2",
+        "recall-vanilla-2-learned",
+        "recall-attention-only-2",
+        "3-gram-v-shift-1",
+    ]
     root, folders = built(*names), [tmp_path / name for name in names]
     for name, folder in zip(names, folders, strict=True):
         suite.export(name, folder, root=root)
@@ -111,7 +125,9 @@ def test_the_lines_of_the_card_measure_the_effects_again_without_ihlab(built, tm
         measured = [[float(number) for number in line.split()] for line in lines.splitlines()]
         assert len(measured) == len(right)
         assert [row[:2] for row in measured] == right[["layer", "head"]].to_numpy().tolist()
-        close = min(1e-3, right["effect"].abs().max() / 100)  # models of 14 steps have small effects
+        close = min(
+            1e-3, right["effect"].abs().max() / 100
+        )  # models of 14 steps have small effects
         assert [row[2] for row in measured] == pytest.approx(right["effect"].tolist(), abs=close)
 
 
@@ -120,10 +136,15 @@ def test_bad_folders_are_sentences(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="is not empty: give a new or an empty folder"):
         suite.export("induction-kv-shift-1", tmp_path)
-    with pytest.raises(ConfigError, match=r"is not an exported member of the suite: it has no truth\.json"):
+    with pytest.raises(
+        ConfigError, match=r"is not an exported member of the suite: it has no truth\.json"
+    ):
         suite.read_truth(tmp_path)
     (tmp_path / "truth.json").write_text('{"version": 0}')
-    with pytest.raises(ConfigError, match="has the version 0, but this ihlab reads version 3: export the member again"):
+    with pytest.raises(
+        ConfigError,
+        match="has the version 0, but this ihlab reads version 3: export the member again",
+    ):
         suite.read_truth(tmp_path)
     assert "## Use" in suite.card("induction-vanilla-2")
     assert "## Use" not in suite.card("hand-set-1-hop")
@@ -138,4 +159,6 @@ def test_the_command_lists_and_refuses(capsys, tmp_path, monkeypatch):
     assert "induction-vanilla-2 " in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["suite", "export", "induction-vanilla-2"])
-    assert capsys.readouterr().err == "ihlab: 'ihlab suite export' takes 2 names, but 1 are given.\n"
+    assert (
+        capsys.readouterr().err == "ihlab: 'ihlab suite export' takes 2 names, but 1 are given.\n"
+    )

@@ -1,4 +1,6 @@
-"""What importing the suite loads: the model and the exact effects, nothing of exports, pages and statistics."""
+"""What importing the suite loads: the model and the exact effects, nothing of exports, pages and
+statistics.
+"""
 
 import subprocess
 import sys

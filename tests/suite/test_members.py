@@ -27,9 +27,9 @@ def test_every_member_has_12_to_20_checkpoints_and_stacked_seeds():
         stacked = best_stack(configs[0], len(configs), torch.device("cpu"))
         model = configs[0].model  # wide recurrences are faster alone
         assert model.dropout or model.recurrent or stacked >= len(configs), name
-    assert len({members.config(name, seed).digest for name in members.MEMBERS for seed in members.SEEDS}) == 3 * len(
-        members.MEMBERS
-    )
+    assert len(
+        {members.config(name, seed).digest for name in members.MEMBERS for seed in members.SEEDS}
+    ) == 3 * len(members.MEMBERS)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -67,7 +67,9 @@ def test_a_shipped_member_trained_again_is_equal(name, tmp_path):
         train(members.config(name), tmp_path, device="cpu", report=lambda *_: None, callback=stop)
     again = Run.open(members.config(name).folder(tmp_path))
     for step in (0, 90, 180):
-        torch.testing.assert_close(weights(again, step), weights(suite.run(name), step), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            weights(again, step), weights(suite.run(name), step), rtol=0, atol=1e-5
+        )
 
 
 @pytest.mark.slow
@@ -89,7 +91,9 @@ def test_a_member_without_a_head_goes_on_from_another(tmp_path, monkeypatch, nam
     heads = suite.truth(name, root=tmp_path)["heads"].set_index(["layer", "head"])
     assert heads.loc[(clamp.layer, clamp.head), "effect"] == 0
     assert f"from step {step} of {source}, without head" in suite.card(name, root=tmp_path)
-    with pytest.raises(ConfigError, match="has only seed 0: in other seeds other heads do its work"):
+    with pytest.raises(
+        ConfigError, match="has only seed 0: in other seeds other heads do its work"
+    ):
         members.config(name, 1)
 
 
@@ -129,22 +133,35 @@ def test_an_onset_is_halfway_from_the_best_guess_to_1_and_only_of_what_was_learn
     batch = draw(run.config.task, EVAL_SEED, "eval", 0, run.config.eval_rows)
     halfway = (1 + guess_of(batch)) / 2
     metrics = run.metrics
-    assert members.onset_of(run, "accuracy") == metrics["step"][metrics["accuracy"] >= halfway].iloc[0]
-    assert np.isnan(members.onset_of(suite.run("2-hop-vanilla-2"), "accuracy_hops_2")), "it ends at .85 after two hops"
+    assert (
+        members.onset_of(run, "accuracy") == metrics["step"][metrics["accuracy"] >= halfway].iloc[0]
+    )
+    assert np.isnan(members.onset_of(suite.run("2-hop-vanilla-2"), "accuracy_hops_2")), (
+        "it ends at .85 after two hops"
+    )
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (("induction-vanila-2",), "no member of the suite 'induction-vanila-2'; did you mean 'induction-vanilla-2'?"),
+        (
+            ("induction-vanila-2",),
+            "no member of the suite 'induction-vanila-2'; did you mean 'induction-vanilla-2'?",
+        ),
         (("induction-vanilla-2", 3), "seed is 3, but the suite has the seeds 0 to 2."),
         (("induction-vanilla-2", 0, 91), "has no checkpoint at step 91; it has 0, 90, 180,"),
         (
             ("2-hop-vanilla-3",),
             "2-hop-vanilla-3 with seed 0 is not in nowhere: 'ihlab suite build 2-hop-vanilla-3' trains",
         ),
-        (("hops-vanilla-3-layers", 1), "hops-vanilla-3-layers comes with the package: the suite has only its seed 0."),
-        (("hand-set-kv-shift", 1), "hand-set-kv-shift is set by hand: it has only seed 0 and step 0."),
+        (
+            ("hops-vanilla-3-layers", 1),
+            "hops-vanilla-3-layers comes with the package: the suite has only its seed 0.",
+        ),
+        (
+            ("hand-set-kv-shift", 1),
+            "hand-set-kv-shift is set by hand: it has only seed 0 and step 0.",
+        ),
     ],
 )
 def test_what_is_not_there_is_a_sentence(asked, sentence):
@@ -177,6 +194,8 @@ def test_a_name_of_any_type_is_refused_in_a_sentence(of_member, name):
 def test_what_is_no_folder_is_refused_in_a_sentence(tmp_path, monkeypatch, use, folder):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match=r"but must be the path of a folder|null character|is not a folder"):
+    with pytest.raises(
+        ConfigError, match=r"but must be the path of a folder|null character|is not a folder"
+    ):
         use(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

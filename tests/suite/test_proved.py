@@ -1,4 +1,6 @@
-"""The proofs that come with the package: their checkers accept them, and they are about the members' weights."""
+"""The proofs that come with the package: their checkers accept them, and they are about the
+members' weights.
+"""
 
 import json
 import subprocess
@@ -10,7 +12,8 @@ from ihlab import kept, suite
 from ihlab.certify import certify, standalone
 
 ROWS = {"alibi-proved": 3360, "learned-proved": 480, "narrow": 3360, "rope-proved": 3360}
-"""Rows of each proof: 240 questions at every length, or with learned positions at lengths 8 and 16."""
+"""Rows of each proof: 240 questions at every length, or with learned positions at lengths 8 and 16.
+"""
 PROVED = [name for name in kept.names() if kept.proof(name)]
 
 

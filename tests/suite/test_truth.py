@@ -29,13 +29,17 @@ def patched(model, tokens, source, layer, head, pair):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "step"), [("induction-vanilla-2", None), ("induction-kv-shift-1", 292)])
+@pytest.mark.parametrize(
+    ("name", "step"), [("induction-vanilla-2", None), ("induction-kv-shift-1", 292)]
+)
 def test_effects_and_accuracy_are_those_of_plain_hooks(name, step):
     model, found = suite.load(name, step=step), suite.truth(name, step=step)
     pair = prompt_pair(model.trained_on, 64, SEED, "key")
     at = partial(patched, model, pair=pair)
     with torch.no_grad():
-        ends = [pair.logit_difference(model(tokens)).item() for tokens in (pair.clean, pair.corrupted)]
+        ends = [
+            pair.logit_difference(model(tokens)).item() for tokens in (pair.clean, pair.corrupted)
+        ]
     assert found["swing"] == pytest.approx(ends[0] - ends[1], rel=1e-4)
     for row in found["heads"].itertuples():
         there = at(pair.corrupted, pair.clean, row.layer, row.head) - ends[1]
@@ -54,7 +58,9 @@ def test_every_task_has_prompts_by_default_and_depo_those_of_its_answer():
         pair = prompts(MEMBERS[name].task)
         assert (pair.answer != pair.other).all()
         assert (pair.clean != pair.corrupted).any(dim=1).all()
-    with pytest.raises(ConfigError, match="corrupt is 'key', but a corrupted prompt of task 'depo'"):
+    with pytest.raises(
+        ConfigError, match="corrupt is 'key', but a corrupted prompt of task 'depo'"
+    ):
         prompts(MEMBERS["depo-k-shift-3"].task, "key")
 
 
@@ -62,11 +68,16 @@ def test_prompts_of_3_grams_have_two_contexts_of_the_table():
     task = MEMBERS["3-gram-vanilla-1"].task
     drawn, pair = task.batch(500, np.random.default_rng(1)), _other_context(task)
     asked = np.argwhere(drawn.answers >= 0)
-    known = {tuple(drawn.inputs[row, at - 1 : at + 1].tolist()): drawn.answers[row, at] for row, at in asked}
+    known = {
+        tuple(drawn.inputs[row, at - 1 : at + 1].tolist()): drawn.answers[row, at]
+        for row, at in asked
+    }
     assert ((pair.clean != pair.corrupted).sum(dim=1) == 1).all()
     rows = np.arange(len(pair.clean))
     for tokens, answers in ((pair.clean, pair.answer), (pair.corrupted, pair.other)):
-        contexts = zip(*(tokens[rows, pair.position - back].tolist() for back in (1, 0)), strict=True)
+        contexts = zip(
+            *(tokens[rows, pair.position - back].tolist() for back in (1, 0)), strict=True
+        )
         assert [known[context] for context in contexts] == answers.tolist()
 
 
@@ -84,7 +95,10 @@ def test_the_truth_is_about_a_number_of_hops():
     """On prompts of two hops a head matters that does nothing after one hop."""
     two, one = (suite.truth("2-hop-vanilla-2", hops=hops) for hops in (None, 1))
     assert (two["hops"], one["hops"]) == (2, 1)
-    effects = [abs(found["heads"].set_index(["layer", "head"]).loc[(1, 0), "fraction"]) for found in (two, one)]
+    effects = [
+        abs(found["heads"].set_index(["layer", "head"]).loc[(1, 0), "fraction"])
+        for found in (two, one)
+    ]
     assert effects[0] > 0.1, "it is true"
     assert effects[1] < 0.02
     pair = prompts(suite.load("2-hop-vanilla-2").trained_on, hops=2)

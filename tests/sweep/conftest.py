@@ -1,4 +1,6 @@
-"""Run Ray's workers at the tests' priority: at Ray's lower one, they wait for long on a busy machine."""
+"""Run Ray's workers at the tests' priority: at Ray's lower one, they wait for long on a busy
+machine.
+"""
 
 import os
 

@@ -53,7 +53,13 @@ model.n_layers = [1, 2]
         for seed in (0, 1)
     ]
     assert [tuple(point.swept.values()) for point in points] == expected
-    assert list(points[0].swept) == ["lr", "task.score", "model.attention", "model.n_layers", "seed"]
+    assert list(points[0].swept) == [
+        "lr",
+        "task.score",
+        "model.attention",
+        "model.n_layers",
+        "seed",
+    ]
     for point, (lr, score, attention, n_layers, seed) in zip(points, expected, strict=True):
         task = InductionTask(vocab_size=40, length=12, score=score)
         model = MODEL.replace(attention=attention, n_layers=n_layers)
@@ -65,7 +71,9 @@ model.n_layers = [1, 2]
 
 
 def test_lists_and_none_become_what_configs_hold(read):
-    points = read('[grid]\nclip = ["none", 2]\nbetas = [[0.9, 0.99], [0.8, 0.9]]\nmodel.positional = ["none"]')
+    points = read(
+        '[grid]\nclip = ["none", 2]\nbetas = [[0.9, 0.99], [0.8, 0.9]]\nmodel.positional = ["none"]'
+    )
     assert [(point.config.clip, point.config.betas) for point in points] == [
         (None, (0.9, 0.99)),
         (None, (0.8, 0.9)),
@@ -90,10 +98,18 @@ def test_lists_and_none_become_what_configs_hold(read):
         ("", "", "varies nothing: add a [grid] table of lists, or seeds"),
         ("[grid]\nlr = []", "", "grid.lr is [], but must be a list of values"),
         ("", "grid = 3", "grid is 3, but must be a table: [grid]"),
-        ("", "seeds = 0", "seeds is 0, but must be a number of seeds, at least 1, or a list of them"),
+        (
+            "",
+            "seeds = 0",
+            "seeds is 0, but must be a number of seeds, at least 1, or a list of them",
+        ),
         ("[[zip]]", "", "A [[zip]] is empty, but must hold lists"),
         ("", "seeds = [0, -1]", "The sweep's run (seed=-1) is not possible: RunConfig.seed is -1"),
-        ("[[zip]]\nlr = [1, 2]\nseed = [1]", "", "lists of one [[zip]] differ in length: lr=2, seed=1"),
+        (
+            "[[zip]]\nlr = [1, 2]\nseed = [1]",
+            "",
+            "lists of one [[zip]] differ in length: lr=2, seed=1",
+        ),
         ("[[zip]]\nlr = [1]\n[grid]\nlr = [2]", "", "lr is swept twice"),
         ("[grid]\nname = ['a']", "", "name cannot be swept"),
         ("[grid]\nlr = [0.1, 1e-1]", "", "The sweep's runs (lr=0.1) and (lr=0.1) are the same run"),
@@ -102,8 +118,16 @@ def test_lists_and_none_become_what_configs_hold(read):
             "",
             "The sweep's run (model.d_model=9) is not possible: ModelConfig.d_model is 9",
         ),
-        ("[grid]\nlr = ['fast']", "", "The sweep's run (lr=fast) is not possible: RunConfig.lr is 'fast'"),
-        ("[grid]\nbetas = [['a', 'b']]", "", "is not possible: RunConfig.betas is ('a', 'b'), but must be two finite"),
+        (
+            "[grid]\nlr = ['fast']",
+            "",
+            "The sweep's run (lr=fast) is not possible: RunConfig.lr is 'fast'",
+        ),
+        (
+            "[grid]\nbetas = [['a', 'b']]",
+            "",
+            "is not possible: RunConfig.betas is ('a', 'b'), but must be two finite",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(read, tables, top, words):

@@ -24,7 +24,9 @@ def test_where_a_system_knows_no_affinity_all_cores_count(monkeypatch, told, exp
     assert cores() == expected
 
 
-@pytest.mark.parametrize(("limit", "expected"), [("200000 100000", 2), ("150000 100000", 2), ("max 100000", 5)])
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("200000 100000", 2), ("150000 100000", 2), ("max 100000", 5)]
+)
 def test_a_container_may_have_the_time_of_fewer(monkeypatch, container, limit, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)), raising=False)
     assert cores() == 5  # that the process may use
@@ -32,7 +34,9 @@ def test_a_container_may_have_the_time_of_fewer(monkeypatch, container, limit, e
     assert cores() == expected
 
 
-@pytest.mark.parametrize(("n_cores", "memory", "expected"), [(2, 24, 2), (12, 64, 12), (12, 16, 8), (8, 1, 1)])
+@pytest.mark.parametrize(
+    ("n_cores", "memory", "expected"), [(2, 24, 2), (12, 64, 12), (12, 16, 8), (8, 1, 1)]
+)
 def test_a_job_for_each_core_that_has_memory(monkeypatch, n_cores, memory, expected):
     monkeypatch.setattr(jobs, "cores", lambda: n_cores)
     monkeypatch.setattr(jobs, "machine_memory", lambda: memory * GIB)

@@ -73,12 +73,16 @@ def test_a_run_that_diverges_stops_no_other_and_is_not_trained_again(tmp_path, s
     stamp = (wild.folder / "diverged.json").stat().st_mtime_ns
     train_all(configs, tmp_path, "cpu", 2, lambda update: None, may_be_stacked)
     assert (wild.folder / "diverged.json").stat().st_mtime_ns == stamp
-    with pytest.raises(ConfigError, match=r"diverged at learning rate 1e\+30, but a learning curve needs its end"):
+    with pytest.raises(
+        ConfigError, match=r"diverged at learning rate 1e\+30, but a learning curve needs its end"
+    ):
         evaluations(wild)
 
 
 def test_stacks_hold_what_differs_as_members_may(monkeypatch):
-    """384 values a step, so that 8 members fill 3072. Of at most 4 each, 5 make two stacks. Keys stay with configs."""
+    """384 values a step, so that 8 members fill 3072. Of at most 4 each, 5 make two stacks. Keys
+    stay with configs.
+    """
     monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 3072)
     monkeypatch.setattr("ihlab.sweep.pool.LARGEST", 4)
     same = [BASE.replace(seed=seed, name=f"seed {seed}") for seed in range(3)] + [
@@ -97,32 +101,48 @@ def test_stacks_hold_what_differs_as_members_may(monkeypatch):
 
 def test_the_costliest_goes_first():
     cheap, wide, long = BASE, BASE.replace(model=MODEL.replace(d_model=16)), BASE.replace(steps=30)
-    assert costliest_first({3: cheap, 5: wide, 7: long}) == [7, 5, 3]  # 3, 10 / 9 and 1 times the cheapest
+    assert costliest_first({3: cheap, 5: wide, 7: long}) == [
+        7,
+        5,
+        3,
+    ]  # 3, 10 / 9 and 1 times the cheapest
     assert costliest_first({3: cheap, 5: wide, 7: long}, {3: 4}) == [3, 7, 5]
 
 
 def test_two_workers_compile_different_graphs_and_change_as_late_as_they_can():
-    """Worker 0 does the one-layer runs and worker 1 the two-layer ones, which are dearer; then it helps."""
+    """Worker 0 does the one-layer runs and worker 1 the two-layer ones, which are dearer; then it
+    helps.
+    """
     one = BASE.replace(compile=True)
     two = one.replace(model=MODEL.replace(n_layers=2))
     configs = dict(enumerate([two, two, two, one, one, one.replace(seed=1)]))
     todo, last, order = list(configs), {0: None, 1: None}, []
     for worker in (1, 0, 0, 0, 0, 1):
         index = next_job(
-            todo, configs, last[worker], [config for who, config in last.items() if config and who != worker]
+            todo,
+            configs,
+            last[worker],
+            [config for who, config in last.items() if config and who != worker],
         )
         todo.remove(index)
         last[worker] = configs[index]
         order.append(index)
     assert order == [0, 3, 4, 5, 1, 2]
-    assert next_job([2, 1], {1: BASE, 2: BASE}, None, [BASE]) == 2  # uncompiled runs keep their order
+    assert (
+        next_job([2, 1], {1: BASE, 2: BASE}, None, [BASE]) == 2
+    )  # uncompiled runs keep their order
 
 
 @pytest.mark.rare
 def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_path):
-    """Neither the one that trains nor the one that waits for a job, whose queue does not end with the parent."""
+    """Neither the one that trains nor the one that waits for a job, whose queue does not end with
+    the parent.
+    """
     (tmp_path / "long.py").write_text(LONG)
-    root, command = tmp_path / "runs", [sys.executable, str(tmp_path / "long.py"), str(tmp_path / "runs")]
+    root, command = (
+        tmp_path / "runs",
+        [sys.executable, str(tmp_path / "long.py"), str(tmp_path / "runs")],
+    )
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: list(root.rglob("done.json")) and evaluated_twice(root) == 2)
     assert len(session_of(process.pid)) == 4  # the parent, two workers and the resource tracker
@@ -141,7 +161,9 @@ def test_a_run_whose_worker_is_killed_goes_on_and_is_given_up_in_a_sentence(tmp_
     train_all([BASE], tmp_path / "killed", "cpu", 1, lambda update: None)
     assert Run.open(BASE.folder(tmp_path / "killed")).metrics.equals(whole.metrics)
     monkeypatch.setattr("ihlab.sweep.pool._train", partial(train_and_die, 3))
-    with pytest.raises(WorkerKilledError, match=r"trained run was killed 3 times, .* a smaller --jobs"):
+    with pytest.raises(
+        WorkerKilledError, match=r"trained run was killed 3 times, .* a smaller --jobs"
+    ):
         train_all([BASE], tmp_path / "given up", "cpu", 1, lambda update: None)
 
 

@@ -1,4 +1,6 @@
-"""Ray that cannot be used. What a killed worker does to a sweep is in `test_sweep.py`, and kills in `tests.faults`."""
+"""Ray that cannot be used. What a killed worker does to a sweep is in `test_sweep.py`, and kills in
+`tests.faults`.
+"""
 
 import sys
 
@@ -15,7 +17,10 @@ def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch):
         raise TimeoutError("The current node timed out during startup.")
 
     monkeypatch.setattr("ray.init", late)
-    with pytest.raises(ConfigError, match=r"Ray cannot be started \(The current node timed out during startup\): try"):
+    with pytest.raises(
+        ConfigError,
+        match=r"Ray cannot be started \(The current node timed out during startup\): try",
+    ):
         in_ray({0: CONFIG}, None, 1, 0, None)
 
 

@@ -29,9 +29,16 @@ def stored(at, root, accuracy, done=False, diverged=False):
     """A run folder with these accuracies at steps 0, 10, 20, ... as training would leave it."""
     folder = at.config.folder(root)
     steps = 10 * np.arange(len(accuracy))
-    columns = {"step": steps, "tokens": 48 * steps, "train_loss": 3.0, "eval_loss": 2.0 - steps / 100}
+    columns = {
+        "step": steps,
+        "tokens": 48 * steps,
+        "train_loss": 3.0,
+        "eval_loss": 2.0 - steps / 100,
+    }
     heads = {"prefix_0.0": 0.5}
-    metrics = pd.DataFrame({**columns, "accuracy": 0.25, "accuracy_first": accuracy, "accuracy_hops_2": 0.125, **heads})
+    metrics = pd.DataFrame(
+        {**columns, "accuracy": 0.25, "accuracy_first": accuracy, "accuracy_hops_2": 0.125, **heads}
+    )
     folder.mkdir(parents=True)
     metrics.to_csv(folder / "metrics.csv", index=False)
     if done:
@@ -48,7 +55,15 @@ def test_a_finished_run_as_training_leaves_it(tmp_path):
     assert Run.open(row["run"]).folder == run.folder
     assert (row["seed"], row["status"], row["error"]) == (3, "done", "")
     assert (row["n_params"], row["seconds"]) == (run.done["n_params"], run.done["seconds"])
-    for name in ("step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first", "accuracy_hops_2"):
+    for name in (
+        "step",
+        "tokens",
+        "train_loss",
+        "eval_loss",
+        "accuracy",
+        "accuracy_first",
+        "accuracy_hops_2",
+    ):
         assert row[name] == last[name], name
     assert not [name for name in row if name.startswith(("prefix", "alpha"))]
 
@@ -60,7 +75,13 @@ def test_steps_to_90_is_the_first_evaluation_that_reaches_it(tmp_path):
     }
     for seed, (accuracy, by_status) in enumerate(cases.items()):
         for status, expected in by_status.items():
-            row = stored(point(seed), tmp_path / status, accuracy, done=status == "done", diverged=status == "diverged")
+            row = stored(
+                point(seed),
+                tmp_path / status,
+                accuracy,
+                done=status == "done",
+                diverged=status == "diverged",
+            )
             assert row["status"] == status
             assert row["step"] == 30
             assert row["accuracy_hops_2"] == 0.125
@@ -72,7 +93,10 @@ def test_what_a_folder_says_goes_before_an_error(tmp_path):
     done = result_row(point(0), tmp_path, "tried in vain")
     assert (done["status"], done["error"], done["seconds"]) == ("done", "", 5.5)
     diverged = stored(point(1), tmp_path, [0.0], diverged=True)
-    assert (diverged["status"], diverged["error"]) == ("diverged", "The loss is not finite at step 35.")
+    assert (diverged["status"], diverged["error"]) == (
+        "diverged",
+        "The loss is not finite at step 35.",
+    )
     assert math.isnan(diverged["seconds"])
     failed, new = result_row(point(2), tmp_path, "no space"), result_row(point(2), tmp_path)
     assert (failed["status"], failed["error"]) == ("failed", "no space")
@@ -95,7 +119,9 @@ def tables(tmp_path):
 def test_other_files_are_left_alone(tables, tmp_path, content):
     path = tmp_path / "table.csv"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=r"table\.csv is not the table of a sweep; nothing was changed"):
+    with pytest.raises(
+        ConfigError, match=r"table\.csv is not the table of a sweep; nothing was changed"
+    ):
         write_results(tables[0], path)
     assert path.read_text() == content
 
@@ -107,8 +133,16 @@ def test_a_csv_has_one_sweep_at_a_time(tmp_path):
     left.touch()
     with only_writer(out):
         assert not left.exists()
-        with pytest.raises(ConfigError, match=f"^Another sweep is writing {out}: wait for its end, or give another"):
-            sweep([Point({"lr": 0.01}, CONFIG)], tmp_path / "runs", out=out, device="cpu", console=Console(quiet=True))
+        with pytest.raises(
+            ConfigError, match=f"^Another sweep is writing {out}: wait for its end, or give another"
+        ):
+            sweep(
+                [Point({"lr": 0.01}, CONFIG)],
+                tmp_path / "runs",
+                out=out,
+                device="cpu",
+                console=Console(quiet=True),
+            )
         with only_writer(out.with_name("other.csv")):
             pass
     assert not list(out.parent.iterdir())

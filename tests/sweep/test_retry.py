@@ -30,7 +30,9 @@ def test_any_other_error_is_one_line_and_the_next_attempt_trains_the_run(tmp_pat
     assert Run.open(CONFIG.folder(tmp_path)).done
 
 
-def test_a_lock_that_goes_is_waited_for_and_one_that_stays_leaves_the_run_to_its_holder(tmp_path, monkeypatch):
+def test_a_lock_that_goes_is_waited_for_and_one_that_stays_leaves_the_run_to_its_holder(
+    tmp_path, monkeypatch
+):
     run = Run.create(CONFIG, tmp_path)
     monkeypatch.setattr(retry, "PATIENCE", 0.2)
     with run.lock():

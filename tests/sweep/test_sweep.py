@@ -43,7 +43,9 @@ def kill_when_trained(config, root, killed, over):
     """
     while not killed and not over.is_set():
         folder = config.folder(root)
-        if len(list(folder.glob("checkpoints/*.safetensors"))) >= 4:  # two models with their optimisers
+        if (
+            len(list(folder.glob("checkpoints/*.safetensors"))) >= 4
+        ):  # two models with their optimisers
             for process in psutil.Process().children(recursive=True):
                 if str(folder / ".lock") in {file.path for file in process.open_files()}:
                     killed.append(process.pid)
@@ -132,9 +134,13 @@ def test_no_runs_the_same_run_twice_and_torchrun_are_refused(tmp_path, monkeypat
 
 
 def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
-    """A worker runs the script's module under this name, so that its call of a sweep would run again."""
+    """A worker runs the script's module under this name, so that its call of a sweep would run
+    again.
+    """
     names = {"__name__": "__mp_main__", "call": lambda: quiet_sweep(points(), tmp_path)}
-    with pytest.raises(ConfigError, match="reached the call that had started it: make that call under `if __name__"):
+    with pytest.raises(
+        ConfigError, match="reached the call that had started it: make that call under `if __name__"
+    ):
         exec(compile("call()", "script.py", "exec"), names)
     assert not list(tmp_path.iterdir())
 
@@ -142,7 +148,9 @@ def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
 def test_a_task_of_a_notebook_is_refused_before_any_worker_starts(tmp_path, monkeypatch):
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     monkeypatch.setattr(InductionTask, "__module__", "__main__")
-    with pytest.raises(ConfigError, match="The task InductionTask is defined in this notebook or session"):
+    with pytest.raises(
+        ConfigError, match="The task InductionTask is defined in this notebook or session"
+    ):
         quiet_sweep(points(), tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -150,6 +158,8 @@ def test_a_task_of_a_notebook_is_refused_before_any_worker_starts(tmp_path, monk
 def test_a_table_that_must_not_be_replaced_is_noticed_before_any_training(tmp_path):
     (tmp_path / "table.csv").write_text("x,y\n1,2\n")
     for name in ("table.csv", "table.txt"):
-        with pytest.raises(ConfigError, match=rf"{name}.*(is not the table of a sweep|must end in \.csv)"):
+        with pytest.raises(
+            ConfigError, match=rf"{name}.*(is not the table of a sweep|must end in \.csv)"
+        ):
             quiet_sweep(points(), tmp_path / "runs", out=tmp_path / name)
     assert not (tmp_path / "runs").exists()

@@ -4,9 +4,13 @@ import re
 
 
 def picture(doc: str) -> dict[str, list[str]]:
-    """Return the lines of a worked row by their labels, with a cell for each position, "" where there is nothing."""
+    """Return the lines of a worked row by their labels, with a cell for each position, "" where
+    there is nothing.
+    """
     lines = [line for line in doc.splitlines() if line.startswith("    ")]
-    cells = {line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in lines}
+    cells = {
+        line.split()[0]: {m.end(): m.group() for m in re.finditer(r"\S+", line)} for line in lines
+    }
     columns = list(cells["input"])[1:]
     return {label: [found.get(column, "") for column in columns] for label, found in cells.items()}
 

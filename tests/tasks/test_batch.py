@@ -15,7 +15,9 @@ def test_answers_are_the_targets_unless_given():
     assert Batch(inputs=ROWS, targets=ROWS, answers=TARGETS).answers is TARGETS
 
 
-@pytest.mark.parametrize("targets", [TARGETS.astype(np.int32), TARGETS[0], TARGETS[:, :3]], ids=["type", "rank", "pos"])
+@pytest.mark.parametrize(
+    "targets", [TARGETS.astype(np.int32), TARGETS[0], TARGETS[:, :3]], ids=["type", "rank", "pos"]
+)
 def test_shapes_and_types_are_checked_in_tests(targets):
     """The import hook of conftest.py is at work."""
     with pytest.raises(TypeCheckError):
@@ -25,7 +27,11 @@ def test_shapes_and_types_are_checked_in_tests(targets):
 def test_rows_cuts_everything_alike():
     grid = np.arange(12).reshape(4, 3)
     batch = Batch(
-        inputs=grid, targets=grid + 1, answers=grid + 2, groups={"hops": np.arange(4)}, document_starts=grid % 2 == 0
+        inputs=grid,
+        targets=grid + 1,
+        answers=grid + 2,
+        groups={"hops": np.arange(4)},
+        document_starts=grid % 2 == 0,
     )
     middle = batch.rows(1, 3)
     assert middle.inputs.tolist() == grid[1:3].tolist()

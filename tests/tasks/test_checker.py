@@ -1,4 +1,6 @@
-"""The checker task: its rule read back from drawn rows, and what rules score that cannot check a claim."""
+"""The checker task: its rule read back from drawn rows, and what rules score that cannot check a
+claim.
+"""
 
 from functools import lru_cache
 
@@ -15,10 +17,16 @@ ASKED = ("second", "first")
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
     length = 4 * draw(st.integers(2, 10))
     asked = draw(st.sampled_from(ASKED))
-    return {"length": length, "vocab_size": length // 2 + 3 + draw(st.integers(0, 20)), "asked": asked}
+    return {
+        "length": length,
+        "vocab_size": length // 2 + 3 + draw(st.integers(0, 20)),
+        "asked": asked,
+    }
 
 
 def questions(row, targets):
@@ -51,23 +59,33 @@ def check(row, targets, kinds, asked):
 def test_rows_obey_the_rule(fields, seed):
     batch = CheckerTask(**fields).batch(4, np.random.default_rng(seed))
     for row, targets, kinds in zip(
-        batch.inputs.tolist(), batch.targets.tolist(), batch.groups["question"].tolist(), strict=True
+        batch.inputs.tolist(),
+        batch.targets.tolist(),
+        batch.groups["question"].tolist(),
+        strict=True,
     ):
         assert max(row) < fields["vocab_size"]
         check(row, targets, kinds, fields["asked"])
 
 
-# What rules score that cannot check a claim. Each rule reads the row up to its question, and says yes or no.
+# What rules score that cannot check a claim. Each rule reads the row up to its question, and says
+# yes or no.
 
 
 @lru_cache
 def claims(asked, rows=2000, **fields):
-    """Every claim of drawn rows: the body, the questions before, the claimed tokens (first, second), the answer."""
+    """Every claim of drawn rows: the body, the questions before, the claimed tokens (first,
+    second), the answer.
+    """
     batch = CheckerTask(asked=asked, **fields).batch(rows, np.random.default_rng(0))
     found = []
     for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
         half = len(row) // 2
-        found += [(row[:half], row[half : t - 1], a, b, y) for t, a, b, y in questions(row, targets) if a != ASK]
+        found += [
+            (row[:half], row[half : t - 1], a, b, y)
+            for t, a, b, y in questions(row, targets)
+            if a != ASK
+        ]
     return found
 
 
@@ -89,13 +107,17 @@ ONE_TOKEN = {
 @pytest.mark.parametrize("rule", ONE_TOKEN)
 def test_rules_without_both_places_guess(asked, rule):
     found = claims(asked)
-    right = np.mean([ONE_TOKEN[rule](body, past, a, b) == (y == YES) for body, past, a, b, y in found])
+    right = np.mean(
+        [ONE_TOKEN[rule](body, past, a, b) == (y == YES) for body, past, a, b, y in found]
+    )
     assert right == pytest.approx(0.5, abs=4 * 0.5 / len(found) ** 0.5)
 
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_the_order_of_the_two_tokens_gains_the_reciprocal_of_the_pairs_by_two(asked):
-    """True claims are in order; of false ones only the pair that has its neighbour at the other end is not."""
+    """True claims are in order; of false ones only the pair that has its neighbour at the other end
+    is not.
+    """
     found = claims(asked)
     ordered = [(body.index(a) < body.index(b)) == (asked == "second") for body, _, a, b, _ in found]
     right = np.mean([is_so == (y == YES) for is_so, (*_, y) in zip(ordered, found, strict=True)])

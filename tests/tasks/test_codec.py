@@ -28,10 +28,18 @@ class Room:
     first: Shelf | None = None
 
 
-ROOM = Room(size=(2.0, 3.5), shelves=(Shelf(books=(1, 2)), Shelf(mode="none")), doors=(True, False), first=Shelf())
+ROOM = Room(
+    size=(2.0, 3.5),
+    shelves=(Shelf(books=(1, 2)), Shelf(mode="none")),
+    doors=(True, False),
+    first=Shelf(),
+)
 PLAIN = {
     "size": [2.0, 3.5],
-    "shelves": [{"height": 1.0, "books": [1, 2], "mode": "full"}, {"height": 1.0, "books": [], "mode": "none"}],
+    "shelves": [
+        {"height": 1.0, "books": [1, 2], "mode": "full"},
+        {"height": 1.0, "books": [], "mode": "none"},
+    ],
     "doors": [True, False],
     "owner": None,
     "first": {"height": 1.0, "books": [], "mode": "full"},
@@ -45,21 +53,31 @@ def test_configs_in_configs_and_tuples_are_mappings_and_lists():
 
 
 def test_a_word_stands_for_none_where_a_field_may_be_none_and_nowhere_else():
-    made = from_plain(Room, {"size": [1, 1], "owner": "none", "shelves": [{"mode": "none"}]}, null="none")
+    made = from_plain(
+        Room, {"size": [1, 1], "owner": "none", "shelves": [{"mode": "none"}]}, null="none"
+    )
     assert made == Room(size=(1, 1), shelves=(Shelf(mode="none"),))
-    assert from_plain(Room, {"size": [1, 1], "owner": "none"}).owner == "none"  # JSON has a null of its own
+    assert (
+        from_plain(Room, {"size": [1, 1], "owner": "none"}).owner == "none"
+    )  # JSON has a null of its own
 
 
 @pytest.mark.parametrize(
     ("plain", "sentence"),
     [
         ({"siz": [1, 1]}, "There is no Room field 'siz'; did you mean 'size'?"),
-        ({"size": [1, 1], "first": {"heigth": 1}}, "There is no Shelf field 'heigth'; did you mean 'height'?"),
+        (
+            {"size": [1, 1], "first": {"heigth": 1}},
+            "There is no Shelf field 'heigth'; did you mean 'height'?",
+        ),
         ({}, "size is missing."),
         ({"size": [1]}, "size is [1], but must be a list of 2."),
         ({"size": 1}, "size is 1, but must be a list of 2."),
         ({"size": [1, 1], "shelves": [3]}, "shelves is 3, but must be the fields of a Shelf."),
-        ({"size": [1, 1], "first": {"height": "tall"}}, "Shelf.height is 'tall', but must be a number."),
+        (
+            {"size": [1, 1], "first": {"height": "tall"}},
+            "Shelf.height is 'tall', but must be a number.",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_sentence(plain, sentence):
@@ -89,7 +107,10 @@ def test_a_task_of_an_unknown_kind_is_stored_as_it_was_read():
     [
         ({"kind": "inducton"}, r"There is no task 'inducton'; did you mean 'induction'\?"),
         ({"length": 9}, r"The task's kind is None, but must be a name"),
-        ({"kind": "induction", "lenght": 9}, r"There is no InductionTask field 'lenght'; did you mean 'length'\?"),
+        (
+            {"kind": "induction", "lenght": 9},
+            r"There is no InductionTask field 'lenght'; did you mean 'length'\?",
+        ),
         ({"kind": "induction", "kin": 9}, r"There is no InductionTask field 'kin'"),
         (3, r"task is 3, but must be the fields of a Task"),
     ],
@@ -100,6 +121,10 @@ def test_what_is_no_task_is_named(plain, sentence):
 
 
 def test_a_value_of_another_tasks_kind_is_taken():
-    flat = type("Flat", (), {"kind": "igsm_flat", "batch": None, "show": None, "vocab_size": 8, "length": 8})
-    with pytest.raises(ConfigError, match="There is a task 'igsm_flat' already, IGSMTask: Flat needs another kind"):
+    flat = type(
+        "Flat", (), {"kind": "igsm_flat", "batch": None, "show": None, "vocab_size": 8, "length": 8}
+    )
+    with pytest.raises(
+        ConfigError, match="There is a task 'igsm_flat' already, IGSMTask: Flat needs another kind"
+    ):
         register_task(dataclass(flat))

@@ -113,7 +113,15 @@ def test_values_are_shown_on_one_short_line():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    for value in (Rude(), deep, list(range(10**6)), "x" * 10**6, {"a\nb": "\x1b[31m"}, 10**5000, np.zeros((50, 50))):
+    for value in (
+        Rude(),
+        deep,
+        list(range(10**6)),
+        "x" * 10**6,
+        {"a\nb": "\x1b[31m"},
+        10**5000,
+        np.zeros((50, 50)),
+    ):
         assert len(shown(value)) <= 1000
         assert shown(value).isprintable()
     assert shown((0.5, "a")) == "(0.5, 'a')"
@@ -121,10 +129,14 @@ def test_values_are_shown_on_one_short_line():
 
 
 def test_fields_without_their_names_are_refused_with_the_first_ones_name():
-    with pytest.raises(ConfigError, match=r"^Oven takes its fields by name: degrees=180, and so on\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^Oven takes its fields by name: degrees=180, and so on\.$"
+    ):
         Oven(180, True)
 
 
 def test_a_class_in_place_of_its_object_is_refused():
-    with pytest.raises(ConfigError, match=r"Kitchen\.oven is .*Oven'>, but must be the fields of a Oven\."):
+    with pytest.raises(
+        ConfigError, match=r"Kitchen\.oven is .*Oven'>, but must be the fields of a Oven\."
+    ):
         Kitchen(oven=Oven)

@@ -14,7 +14,9 @@ from tasks.codec import from_plain, to_plain
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
     names = draw(st.integers(2, 12))
     max_hops = draw(st.integers(1, names - 1))
     return {
@@ -60,11 +62,21 @@ def test_the_cycle_the_query_and_its_hops_are_uniform():
 
 
 def test_words_are_numbers_for_names_alone():
-    assert DepoTask(vocab_size=7, max_hops=2, names=3).words(np.arange(7)) == [".", "k=1", "k=2", "bos", "4", "5", "6"]
+    assert DepoTask(vocab_size=7, max_hops=2, names=3).words(np.arange(7)) == [
+        ".",
+        "k=1",
+        "k=2",
+        "bos",
+        "4",
+        "5",
+        "6",
+    ]
 
 
 def test_tasks_stored_with_names_of_one_token_still_open():
     stored = to_plain(DepoTask())
     assert from_plain(Task, stored | {"name_length": [1, 1]}) == DepoTask()
-    with pytest.raises(ConfigError, match=r"DepoTask\.name_length is \[1, 3\], but this field was removed"):
+    with pytest.raises(
+        ConfigError, match=r"DepoTask\.name_length is \[1, 3\], but this field was removed"
+    ):
         from_plain(Task, stored | {"name_length": [1, 3]})

@@ -15,7 +15,8 @@ from tests.tasks.shown import picture
 
 
 def sole_follower(row, t):
-    """The token that followed every occurrence of row[t] two or more back; None if there is none, or more than one.
+    """The token that followed every occurrence of row[t] two or more back; None if there is none,
+    or more than one.
 
     None too where row[t] stands right after itself.
     """
@@ -25,7 +26,8 @@ def sole_follower(row, t):
 
 
 def walk(row):
-    """Read a row as the rule wrote it, returning {position: answer} and the positions that were drawn.
+    """Read a row as the rule wrote it, returning {position: answer} and the positions that were
+    drawn.
 
     Every token is drawn, except that after an unambiguous repeat the next one is forced. The row's
     last token is only ever a next token, so it can be forced or drawn but not asked about.
@@ -51,8 +53,14 @@ def whole_rows(task, rows, seed=0):
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
-    length, min_token, unused = draw(st.integers(3, 40)), draw(st.integers(0, 12)), draw(st.integers(0, 60))
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
+    length, min_token, unused = (
+        draw(st.integers(3, 40)),
+        draw(st.integers(0, 12)),
+        draw(st.integers(0, 60)),
+    )
     return {"vocab_size": min_token + length + unused, "length": length, "min_token": min_token}
 
 
@@ -67,8 +75,14 @@ seeds = st.integers(0, 2**32)
     [
         ([4, 7, 8, 4, 7, 5], {3: 7}),
         ([5, 5, 6, 7, 5, 3], {}),  # 5 was followed by 5 and by 6
-        ([6, 5, 5, 6, 5, 2], {3: 5}),  # the forced 5 ends there, or its two followers would be compared
-        ([1, 2, 3, 1, 2, 4, 2, 9], {3: 2}),  # the forced 2 went on differently: later it has no single answer
+        (
+            [6, 5, 5, 6, 5, 2],
+            {3: 5},
+        ),  # the forced 5 ends there, or its two followers would be compared
+        (
+            [1, 2, 3, 1, 2, 4, 2, 9],
+            {3: 2},
+        ),  # the forced 2 went on differently: later it has no single answer
         ([1, 2, 1, 2, 1, 2], {2: 2, 4: 2}),
         ([1, 2, 1], {}),  # the repeat is the row's last token: nothing can be asked
     ],
@@ -110,7 +124,9 @@ def test_rows_obey_the_rule(fields, seed):
 
 @given(task_fields(), seeds)
 def test_immediate_repeats_are_scored_on_demand(fields, seed):
-    """Read token by token: a drawn token that occurred before and had one follower is an answer, whatever the gap."""
+    """Read token by token: a drawn token that occurred before and had one follower is an answer,
+    whatever the gap.
+    """
     task = InductionTask(**fields, score_immediate=True)
     gaps = task.batch(4, np.random.default_rng(seed)).groups["gap"]
     for row, answers, gap in zip(*whole_rows(task, 4, seed), gaps, strict=True):
@@ -180,7 +196,9 @@ def test_pairs_of_different_ids_are_uniform():
 
 
 def test_a_draw_repeats_the_one_before_once_in_length():
-    """So the pool has `length` members. (Of so long rows hardly one is redrawn, which would make it less often.)"""
+    """So the pool has `length` members. (Of so long rows hardly one is redrawn, which would make it
+    less often.)
+    """
     inputs = InductionTask(vocab_size=50, length=30).batch(40_000, np.random.default_rng(0)).inputs
     rate = (inputs[:, 1] == inputs[:, 0]).mean()
     assert abs(rate - 1 / 30) < 4 * (1 / 30 * 29 / 30 / 40_000) ** 0.5

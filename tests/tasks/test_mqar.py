@@ -1,4 +1,6 @@
-"""Multi-query associative recall against its rule, and the law of its gaps against exact probabilities."""
+"""Multi-query associative recall against its rule, and the law of its gaps against exact
+probabilities.
+"""
 
 from itertools import permutations
 
@@ -25,7 +27,9 @@ def slots_of(task, batch):
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
     pairs = draw(st.integers(1, 8))
     return {
         "pairs": pairs,
@@ -47,7 +51,9 @@ def test_rows_obey_the_rule(fields, value_gap, seed):
     """Different keys, their values from the other half; each key is asked once; gaps count slots."""
     pairs = fields["pairs"]
     width, front = 1 + value_gap, pairs * (1 + value_gap)
-    task = MQARTask(**{**fields, "length": fields["length"] + front - 2 * pairs, "value_gap": value_gap})
+    task = MQARTask(
+        **{**fields, "length": fields["length"] + front - 2 * pairs, "value_gap": value_gap}
+    )
     batch = task.batch(4, np.random.default_rng(seed))
     for row, targets, gaps in zip(
         batch.inputs.tolist(), batch.targets.tolist(), batch.groups["gap"].tolist(), strict=True
@@ -91,7 +97,16 @@ def test_slots_are_weighted_draws_without_replacement(power_a):
 
 
 def test_what_stands_between_a_key_and_its_value_is_filled_like_the_rest():
-    filled = MQARTask(vocab_size=20, value_gap=3).batch(500, np.random.default_rng(0)).inputs[:, :16].reshape(-1, 4)
+    filled = (
+        MQARTask(vocab_size=20, value_gap=3)
+        .batch(500, np.random.default_rng(0))
+        .inputs[:, :16]
+        .reshape(-1, 4)
+    )
     assert chisquare(np.bincount(filled[:, 1:3].ravel(), minlength=20)).pvalue > 1e-3
-    blank = MQARTask(vocab_size=20, value_gap=3, fill="blank").batch(50, np.random.default_rng(0)).inputs[:, :16]
+    blank = (
+        MQARTask(vocab_size=20, value_gap=3, fill="blank")
+        .batch(50, np.random.default_rng(0))
+        .inputs[:, :16]
+    )
     assert (blank.reshape(-1, 4)[:, 1:3] == 0).all()

@@ -14,7 +14,9 @@ from tests.tasks.shown import picture
 
 
 def find(k, text, i):
-    """find_k(i) on a row as a string, position 0 of which is the hop token; None where it is undefined."""
+    """find_k(i) on a row as a string, position 0 of which is the hop token; None where it is
+    undefined.
+    """
     for _ in range(k):
         earlier = text.rfind(text[i], 1, i)
         if earlier == -1:
@@ -24,12 +26,22 @@ def find(k, text, i):
 
 
 def as_strings(task, batch):
-    """Each row as a string of "?" and letters a, b, ...; its targets and answers: letters, "-" none, "." blank."""
+    """Each row as a string of "?" and letters a, b, ...; its targets and answers: letters, "-"
+    none, "." blank.
+    """
     letters = {task.max_hops + 1 + n: chr(ord("a") + n) for n in range(task.alphabet)}
-    symbols = {**letters, task.max_hops + 1 + task.alphabet: "-", task.max_hops + 2 + task.alphabet: "."}
+    symbols = {
+        **letters,
+        task.max_hops + 1 + task.alphabet: "-",
+        task.max_hops + 2 + task.alphabet: ".",
+    }
     for row, targets, answers in zip(batch.inputs, batch.targets, batch.answers, strict=True):
         text = "?" + "".join(letters[token] for token in row[1:])
-        yield text, "".join(symbols[t] for t in targets), [None if a == IGNORE else letters[a] for a in answers]
+        yield (
+            text,
+            "".join(symbols[t] for t in targets),
+            [None if a == IGNORE else letters[a] for a in answers],
+        )
 
 
 def expected(k, text):
@@ -41,7 +53,9 @@ def expected(k, text):
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
     max_hops, alphabet = draw(st.integers(0, 16)), draw(st.integers(2, 6))
     length, unused = max_hops + 3 + draw(st.integers(0, 60)), draw(st.integers(0, 5))
     vocab_size = max_hops + 1 + alphabet + 2 + unused
@@ -82,7 +96,9 @@ def test_the_worked_row_in_the_docstring_obeys_the_definition():
 def test_targets_and_answers_are_a_direct_iteration_of_the_definition(fields, seed):
     task = MultiHopTask(**fields)
     batch = task.batch(6, np.random.default_rng(seed))
-    for (text, targets, answers), k in zip(as_strings(task, batch), batch.groups["hops"], strict=True):
+    for (text, targets, answers), k in zip(
+        as_strings(task, batch), batch.groups["hops"], strict=True
+    ):
         assert (targets, answers) == expected(k, text)
 
 
@@ -143,4 +159,7 @@ def test_hops_and_letters_are_uniform():
     hops, letters = batch.groups["hops"], batch.inputs[:, 1:] - 17
     assert p_uniform(np.bincount(hops, minlength=17)) > 1e-3
     assert p_uniform(np.bincount(letters[:, 0], minlength=4)) > 1e-3
-    assert p_uniform(np.histogram2d(hops, letters[:, 0], (np.arange(18), np.arange(5)))[0].ravel()) > 1e-3
+    assert (
+        p_uniform(np.histogram2d(hops, letters[:, 0], (np.arange(18), np.arange(5)))[0].ravel())
+        > 1e-3
+    )

@@ -22,7 +22,9 @@ def cut(row, order):
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
     vocab_size, order = draw(st.integers(2, 30)), draw(st.integers(2, 5))
     return {
         "vocab_size": vocab_size,

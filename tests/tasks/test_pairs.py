@@ -1,4 +1,6 @@
-"""The task of induction by two tokens: its rule read back from drawn rows, and what models score that know less."""
+"""The task of induction by two tokens: its rule read back from drawn rows, and what models score
+that know less.
+"""
 
 from itertools import pairwise
 
@@ -12,7 +14,9 @@ from tasks import IGNORE, PairTask
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
     letters = draw(st.integers(2, 5))
     return {
         "letters": letters,
@@ -22,7 +26,9 @@ def task_fields(draw):
 
 
 def check(row, targets, letters, followers_from):
-    """Assert that a row is contexts in any order, then queries, and that the targets are the followers."""
+    """Assert that a row is contexts in any order, then queries, and that the targets are the
+    followers.
+    """
     triples = [tuple(row[i : i + 3]) for i in range(0, len(row) - 2, 3)]
     n = letters * (letters - 1)
     table = {(a, b): f for a, b, f in triples[:n]}
@@ -49,8 +55,12 @@ def test_a_row_is_all_contexts_and_then_queries(fields, seed):
 
 def test_letters_followers_and_queries_are_uniform():
     batch = PairTask().batch(20_000, np.random.default_rng(0))
-    assert np.bincount(batch.inputs[:, 0], minlength=8) / 20_000 == pytest.approx(np.full(8, 1 / 8), abs=0.01)
-    assert np.bincount(batch.inputs[:, 2] - 8, minlength=8) / 20_000 == pytest.approx(np.full(8, 1 / 8), abs=0.01)
+    assert np.bincount(batch.inputs[:, 0], minlength=8) / 20_000 == pytest.approx(
+        np.full(8, 1 / 8), abs=0.01
+    )
+    assert np.bincount(batch.inputs[:, 2] - 8, minlength=8) / 20_000 == pytest.approx(
+        np.full(8, 1 / 8), abs=0.01
+    )
     same = (batch.inputs[:, None, 0:36:3] == batch.inputs[:, 36::3, None]) & (
         batch.inputs[:, None, 1:36:3] == batch.inputs[:, 37::3, None]
     )

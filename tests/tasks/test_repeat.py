@@ -1,4 +1,6 @@
-"""The task of one repeat at the end: its rule read back from drawn rows, and what models score that know less."""
+"""The task of one repeat at the end: its rule read back from drawn rows, and what models score that
+know less.
+"""
 
 from itertools import pairwise
 
@@ -19,16 +21,22 @@ def check(row, targets):
 
 @given(st.integers(3, 12), st.integers(0, 9), st.integers(0, 2**32))
 def test_a_row_is_different_tokens_and_one_of_them_again(length, more, seed):
-    batch = RepeatTask(vocab_size=length - 1 + more, length=length).batch(3, np.random.default_rng(seed))
+    batch = RepeatTask(vocab_size=length - 1 + more, length=length).batch(
+        3, np.random.default_rng(seed)
+    )
     for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
         check(row, targets)
 
 
 def test_the_answer_is_equally_likely_everywhere():
-    """So a model that ignores the last token, or the order of the others, is right in one of six cases at most."""
+    """So a model that ignores the last token, or the order of the others, is right in one of six
+    cases at most.
+    """
     batch = RepeatTask().batch(20_000, np.random.default_rng(0))
     answers = batch.targets[:, -1:]
-    assert np.bincount(answers[:, 0], minlength=16) / 20_000 == pytest.approx(np.full(16, 1 / 16), abs=0.01)
+    assert np.bincount(answers[:, 0], minlength=16) / 20_000 == pytest.approx(
+        np.full(16, 1 / 16), abs=0.01
+    )
     at = (batch.inputs[:, :-1] == answers).argmax(axis=1)
     assert np.bincount(at, minlength=8) / 20_000 == pytest.approx([0, *[1 / 6] * 6, 0], abs=0.015)
     others = np.sort(batch.inputs[:, :-1], axis=1)
@@ -38,9 +46,13 @@ def test_the_answer_is_equally_likely_everywhere():
 
 @given(st.integers(4, 12), st.integers(2, 5), st.integers(0, 2**32))
 def test_several_followers(length, followers, seed):
-    """The last token occurred that often, each time with another follower. One of them is the target."""
+    """The last token occurred that often, each time with another follower. One of them is the
+    target.
+    """
     followers = min(followers, (length - 1) // 2)
-    batch = RepeatTask(vocab_size=12, length=length, followers=followers).batch(3, np.random.default_rng(seed))
+    batch = RepeatTask(vocab_size=12, length=length, followers=followers).batch(
+        3, np.random.default_rng(seed)
+    )
     for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
         *tokens, last = row
         found = {two for one, two in pairwise(tokens) if one == last}

@@ -1,4 +1,6 @@
-"""The trigger task: its rule read back from drawn rows, and what models score that lack the table or induction."""
+"""The trigger task: its rule read back from drawn rows, and what models score that lack the table
+or induction.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from tasks.trigger import FOLLOWER_PROBABILITIES, GLOBAL, TRIGGER
 
 @st.composite
 def task_fields(draw):
-    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis strategy.)"""
+    """The fields of a task. (Not the task: beartype, at work while it is made, upsets a hypothesis
+    strategy.)
+    """
     triggers = draw(st.integers(1, 12))
     return {
         "triggers": triggers,
@@ -40,10 +44,15 @@ def test_a_row_follows_the_table_but_for_its_triggers(fields, seed):
     task = TriggerTask(**fields)
     batch = task.batch(4, np.random.default_rng(seed))
     for row, targets, answers, sources in zip(
-        *(x.tolist() for x in (batch.inputs, batch.targets, batch.answers, batch.groups["source"])), strict=True
+        *(x.tolist() for x in (batch.inputs, batch.targets, batch.answers, batch.groups["source"])),
+        strict=True,
     ):
         assert targets[:-1] == row[1:]
-        exceptions = {now: after for now, after in zip(row, targets, strict=True) if after not in task.table[now]}
+        exceptions = {
+            now: after
+            for now, after in zip(row, targets, strict=True)
+            if after not in task.table[now]
+        }
         assert len(exceptions) <= task.triggers
         assert not set(exceptions.values()) & set(exceptions)
         for t, token in enumerate(row):

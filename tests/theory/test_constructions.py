@@ -20,7 +20,9 @@ SIGMA, SLOPE = 0.3, 0.1
 
 def random_rows(n, d, seed):
     """Entries in [-1, 1], as Theorem 3.2's bound needs them."""
-    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
+    return (
+        torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
+    )
 
 
 @torch.no_grad()
@@ -47,7 +49,9 @@ def test_one_kv_shifting_layer_is_the_induction_heads_machine(seed, mask, keys):
 def error_of_two_layers(p, seed, mask="strict", keys="earlier", d=4, n=9):
     x = random_rows(n, d, seed)
     out = outputs(two_layer_induction_head(x, n, SIGMA, SLOPE, float(p), mask), n)
-    return max(float((out[m - 1, :d] - IH(x[:m], SIGMA, SLOPE, keys)).abs().max()) for m in range(2, n + 1))
+    return max(
+        float((out[m - 1, :d] - IH(x[:m], SIGMA, SLOPE, keys)).abs().max()) for m in range(2, n + 1)
+    )
 
 
 @pytest.mark.parametrize("p", [1, 4, 12])
@@ -74,8 +78,13 @@ def test_a_first_layer_that_sees_its_own_token_does_not_approach_the_machine():
 
 def read_by_loops(x, n, temperature, key, value, places):
     """Softmax-weighted values over `places`, counted from 1."""
-    powers = [math.exp(float(x[n] @ x.get(key(s), torch.zeros_like(x[n]))) / temperature) for s in places]
-    return sum(w / sum(powers) * x.get(value(s), torch.zeros_like(x[n])) for w, s in zip(powers, places, strict=True))
+    powers = [
+        math.exp(float(x[n] @ x.get(key(s), torch.zeros_like(x[n]))) / temperature) for s in places
+    ]
+    return sum(
+        w / sum(powers) * x.get(value(s), torch.zeros_like(x[n]))
+        for w, s in zip(powers, places, strict=True)
+    )
 
 
 def test_the_meta_learner_is_equation_11_with_the_value_that_follows():

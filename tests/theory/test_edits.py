@@ -1,4 +1,6 @@
-"""Edits of hand-set models: a rotated basis and split heads leave the logits, noise has the size that it says."""
+"""Edits of hand-set models: a rotated basis and split heads leave the logits, noise has the size
+that it says.
+"""
 
 import pytest
 import torch
@@ -12,7 +14,9 @@ from tasks import ConfigError, MultiHopTask
 
 TASK = MultiHopTask(vocab_size=9, length=12, max_hops=2)
 BUILDS = {
-    "two layers": lambda: two_layer_induction_head(torch.eye(9), 12, sigma=0.1, slope=0.1, first_slope=3.0),
+    "two layers": lambda: two_layer_induction_head(
+        torch.eye(9), 12, sigma=0.1, slope=0.1, first_slope=3.0
+    ),
     "one layer": lambda: kv_shift_induction_head(torch.eye(9), 12, sigma=0.1, slope=0.1),
     "hops": lambda: k_hop(3, "vanilla", TASK),
     "shifted hops": lambda: k_hop(2, "kv_shift", TASK),
@@ -27,7 +31,9 @@ def test_another_basis_and_split_heads_leave_the_logits(name):
     right, n_heads = build()(tokens), build().cfg.n_heads
     rotated = rotate(build())
     torch.testing.assert_close(rotated(tokens), right, rtol=0, atol=1e-9)
-    assert (rotated.embed.weight.abs() > 1e-3).double().mean() > 0.9, "no entry of the stream means anything alone"
+    assert (rotated.embed.weight.abs() > 1e-3).double().mean() > 0.9, (
+        "no entry of the stream means anything alone"
+    )
     for layer in range(build().cfg.n_layers):
         parted = split_head(build(), layer, 3)
         torch.testing.assert_close(parted(tokens), right, rtol=0, atol=1e-9)
@@ -53,6 +59,9 @@ def test_a_norm_and_shared_keys_are_refused():
         rotate(Transformer(cfg.replace(norm="none", bias=True)))
     with pytest.raises(ConfigError, match="n_key_value_heads is 1, but must be n_heads=2"):
         split_head(Transformer(cfg), 0, 2)
-    for layer, copies, said in ((1, 2, r"layer is 1, but must be in 0 \.\. 0"), (0, 0, "copies is 0")):
+    for layer, copies, said in (
+        (1, 2, r"layer is 1, but must be in 0 \.\. 0"),
+        (0, 0, "copies is 0"),
+    ):
         with pytest.raises(ConfigError, match=said):
             split_head(Transformer(cfg.replace(n_key_value_heads=2)), layer, copies)

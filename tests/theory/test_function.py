@@ -23,7 +23,13 @@ def machine_by_loops(rows, sigma, slope, first, last):
     return [sum(math.exp(scores[s]) / total * x[s][i] for s in scores) for i in range(d)]
 
 
-@given(st.integers(3, 9), st.integers(1, 4), st.floats(0.2, 3.0), st.floats(0.0, 2.0), st.integers(0, 1000))
+@given(
+    st.integers(3, 9),
+    st.integers(1, 4),
+    st.floats(0.2, 3.0),
+    st.floats(0.0, 2.0),
+    st.integers(0, 1000),
+)
 def test_every_set_of_keys_equals_the_loop(n, d, sigma, slope, seed):
     x = torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
     for keys, first, last in (("inner", 2, n - 1), ("earlier", 1, n - 1), ("all", 1, n)):

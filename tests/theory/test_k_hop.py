@@ -1,4 +1,6 @@
-"""The hand-built k-hop models: right for every k up to their horizon, wrong beyond it, one layer apart."""
+"""The hand-built k-hop models: right for every k up to their horizon, wrong beyond it, one layer
+apart.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ def task_of(most):
 
 
 def wrong(model, task, hops, rows=40):
-    """The share of positions at which the likeliest token is not the target, and that of wrong letters."""
+    """The share of positions at which the likeliest token is not the target, and that of wrong
+    letters.
+    """
     batch = task.batch_of(hops, rows, np.random.default_rng(hops))
     with torch.no_grad():
         said = model(torch.from_numpy(batch.inputs.copy())).argmax(dim=-1).numpy()
@@ -39,8 +43,16 @@ def test_every_number_of_hops_up_to_the_horizon_is_followed_and_no_more(n_layers
 def test_the_shift_saves_one_layer():
     for n_layers in range(1, 7):
         assert horizon(n_layers + 1, "vanilla") == horizon(n_layers, "kv_shift") == 2**n_layers - 1
-        assert by_doubling(n_layers + 1, "vanilla") == by_doubling(n_layers, "kv_shift") == 2 ** (n_layers - 1)
-        assert by_doubling(n_layers, "v_shift") <= horizon(n_layers, "v_shift") == horizon(n_layers, "vanilla")
+        assert (
+            by_doubling(n_layers + 1, "vanilla")
+            == by_doubling(n_layers, "kv_shift")
+            == 2 ** (n_layers - 1)
+        )
+        assert (
+            by_doubling(n_layers, "v_shift")
+            <= horizon(n_layers, "v_shift")
+            == horizon(n_layers, "vanilla")
+        )
     assert (by_doubling(5, "vanilla"), by_doubling(5, "kv_shift")) == (8, 16), "Appendix E.1"
     assert (horizon(5, "vanilla"), horizon(5, "k_shift")) == (15, 31)
     assert by_doubling(1, "vanilla") == 0

@@ -1,4 +1,6 @@
-"""Property 1 of section 2.1: no path of two attention patterns goes through a token before the one it ends at."""
+"""Property 1 of section 2.1: no path of two attention patterns goes through a token before the one
+it ends at.
+"""
 
 import numpy as np
 

@@ -29,7 +29,9 @@ def finished(whole, tmp_path):
 
 @pytest.fixture
 def stop_at(monkeypatch):
-    """Return a function of a step. It returns a `report` that asks training to stop at the end of that step."""
+    """Return a function of a step. It returns a `report` that asks training to stop at the end of
+    that step.
+    """
     monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
 
     def at(step):

@@ -16,7 +16,9 @@ def test_round_trip(small, tmp_path, tied):
     path = tmp_path / "m.safetensors"
     checkpoint.save(path, checkpoint.model_state(model))
     checkpoint.load_model_state(other, checkpoint.load_weights(path, other))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
     assert torch.equal(other.unembed.weight, model.embed.weight) == tied
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
@@ -50,7 +52,12 @@ def test_a_checksum_does_not_depend_on_order_and_covers_names_types_and_shapes()
     x, y = torch.arange(4.0), torch.ones(2)
     whole = checkpoint.checksum({"x": x, "y": y}, {})
     assert checkpoint.checksum({"y": y, "x": x}, {}) == whole
-    others = [{"y": x, "x": y}, {"x": x.view(2, 2), "y": y}, {"x": x.view(torch.int32), "y": y}, {"x": x}]
+    others = [
+        {"y": x, "x": y},
+        {"x": x.view(2, 2), "y": y},
+        {"x": x.view(torch.int32), "y": y},
+        {"x": x},
+    ]
     assert len({checkpoint.checksum(other, {}) for other in others} | {whole}) == 5
     assert checkpoint.checksum({"x": x, "y": y}, {"step": "1"}) != whole
 
@@ -74,11 +81,14 @@ def test_the_file_of_another_step_or_run_is_refused(small, tmp_path, finished):
     last = run.checkpoint_path(small.steps)
     last.write_bytes(run.checkpoint_path(small.checkpoint_steps()[-2]).read_bytes())
     with pytest.raises(
-        ConfigError, match=rf"{last} does not belong here: its step is {small.checkpoint_steps()[-2]}, not 24"
+        ConfigError,
+        match=rf"{last} does not belong here: its step is {small.checkpoint_steps()[-2]}, not 24",
     ):
         run.model()
     last.write_bytes(other.checkpoint_path(small.steps).read_bytes())
-    with pytest.raises(ConfigError, match=rf"{last} does not belong here: its run is {other.config.digest}"):
+    with pytest.raises(
+        ConfigError, match=rf"{last} does not belong here: its run is {other.config.digest}"
+    ):
         run.model()
 
 
@@ -91,7 +101,8 @@ def test_weights_that_are_not_finite_are_refused_by_name(small, tmp_path, value)
     model.W_U.data[1, 2] = value
     checkpoint.save(path, checkpoint.model_state(model))
     with pytest.raises(
-        ConfigError, match=r"m\.safetensors is damaged: its tensor 'unembed\.\S+' holds a number that is not"
+        ConfigError,
+        match=r"m\.safetensors is damaged: its tensor 'unembed\.\S+' holds a number that is not",
     ):
         checkpoint.load_weights(path, model)
 
@@ -102,17 +113,28 @@ NAME = "blocks.0.attn.key_shift.weight"
 
 SPOILT = {
     "missing": (lambda held: held.pop(f"exp_avg/{NAME}"), f"lacks the tensor 'exp_avg/{NAME}'"),
-    "size 0": (lambda held: held.update({f"exp_avg/{NAME}": torch.zeros(0)}), f"'exp_avg/{NAME}' is float32 [0]"),
-    "cut": (lambda held: held.update({f"exp_avg/{NAME}": torch.zeros(1, 2)}), "is float32 [1, 2], not float32 [2, 2]"),
+    "size 0": (
+        lambda held: held.update({f"exp_avg/{NAME}": torch.zeros(0)}),
+        f"'exp_avg/{NAME}' is float32 [0]",
+    ),
+    "cut": (
+        lambda held: held.update({f"exp_avg/{NAME}": torch.zeros(1, 2)}),
+        "is float32 [1, 2], not float32 [2, 2]",
+    ),
     "NaN": (lambda held: held[f"exp_avg/{NAME}"].fill_(torch.nan), f"'exp_avg/{NAME}' holds a NaN"),
     "step": (lambda held: held[f"step/{NAME}"].fill_(3.0), f"'step/{NAME}' is 3.0, not 24"),
     "no running loss": (lambda held: held.pop("tally/loss"), "lacks the tensor 'tally/loss'"),
-    "steps in float": (lambda held: held.update({"tally/steps": torch.zeros(())}), "'tally/steps' is float32 []"),
+    "steps in float": (
+        lambda held: held.update({"tally/steps": torch.zeros(())}),
+        "'tally/steps' is float32 []",
+    ),
 }
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_path, finished, spoil):
+def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(
+    small, tmp_path, finished, spoil
+):
     """In a file from before checksums, which would be enough to refuse it."""
     run = finished
     (run.folder / "done.json").unlink()
@@ -122,7 +144,10 @@ def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_
     change(held)
     path.unlink()
     save_file(held, path)
-    for resume in (lambda: train(small, tmp_path), lambda: fork(run, small.steps, steps=30, root=tmp_path)):
+    for resume in (
+        lambda: train(small, tmp_path),
+        lambda: fork(run, small.steps, steps=30, root=tmp_path),
+    ):
         with pytest.raises(ConfigError) as refused:
             resume()
         assert str(path) in str(refused.value)

@@ -10,7 +10,14 @@ from tasks import ConfigError
 
 # Grouped: four query heads, two key/value heads.
 SHIFTED = ModelConfig(
-    n_layers=2, d_model=8, n_heads=4, n_key_value_heads=2, d_vocab=5, n_ctx=5, attention="kv_shift", shift_window=3
+    n_layers=2,
+    d_model=8,
+    n_heads=4,
+    n_key_value_heads=2,
+    d_vocab=5,
+    n_ctx=5,
+    attention="kv_shift",
+    shift_window=3,
 )
 
 
@@ -19,11 +26,20 @@ SHIFTED = ModelConfig(
     [
         ({"what": "alhpa", "layer": 0}, ["clamp 'alhpa'", "did you mean 'alpha'?"]),
         ({"what": "alpha", "layer": 0, "colum": 1}, ["'colum'", "did you mean 'column'?"]),
-        ({"what": "alpha", "layer": 0, "value": "zero"}, ["Clamp.value", "'zero'", "alpha needs a finite number"]),
+        (
+            {"what": "alpha", "layer": 0, "value": "zero"},
+            ["Clamp.value", "'zero'", "alpha needs a finite number"],
+        ),
         ({"what": "beta", "layer": 0, "value": math.nan}, ["Clamp.value", "nan", "finite"]),
         ({"what": "pattern", "layer": 0}, ["Clamp.value", "None", "previous, uniform, zero, last"]),
-        ({"what": "pattern", "layer": 0, "value": "previus"}, ["'previus'", "did you mean 'previous'?"]),
-        ({"what": "pattern", "layer": 0, "column": 1, "value": "zero"}, ["Clamp.column", "1", "no columns"]),
+        (
+            {"what": "pattern", "layer": 0, "value": "previus"},
+            ["'previus'", "did you mean 'previous'?"],
+        ),
+        (
+            {"what": "pattern", "layer": 0, "column": 1, "value": "zero"},
+            ["Clamp.column", "1", "no columns"],
+        ),
     ],
 )
 def test_a_bad_field_gets_one_clear_sentence(fields, words):
@@ -37,9 +53,18 @@ def test_a_bad_field_gets_one_clear_sentence(fields, words):
     ("fields", "words"),
     [
         ({"what": "alpha", "layer": 2}, ["Clamp.layer is 2", "0 .. 1", "n_layers is 2"]),
-        ({"what": "beta", "layer": 0, "head": 2}, ["Clamp.head is 2", "0 .. 1", "n_key_value_heads is 2"]),
-        ({"what": "alpha", "layer": 0, "column": 3}, ["Clamp.column is 3", "0 .. 2", "shift_window is 3"]),
-        ({"what": "pattern", "layer": 0, "head": 4, "value": "zero"}, ["Clamp.head is 4", "0 .. 3", "n_heads is 4"]),
+        (
+            {"what": "beta", "layer": 0, "head": 2},
+            ["Clamp.head is 2", "0 .. 1", "n_key_value_heads is 2"],
+        ),
+        (
+            {"what": "alpha", "layer": 0, "column": 3},
+            ["Clamp.column is 3", "0 .. 2", "shift_window is 3"],
+        ),
+        (
+            {"what": "pattern", "layer": 0, "head": 4, "value": "zero"},
+            ["Clamp.head is 4", "0 .. 3", "n_heads is 4"],
+        ),
     ],
 )
 def test_what_a_model_lacks_is_named(fields, words):
@@ -51,5 +76,7 @@ def test_what_a_model_lacks_is_named(fields, words):
 def test_a_vanilla_model_has_patterns_to_clamp_but_no_alpha():
     vanilla = SHIFTED.replace(attention="vanilla")
     Clamp(what="pattern", layer=0, value="zero").check(vanilla)
-    with pytest.raises(ConfigError, match=r"'alpha', but a vanilla model has no such weights; 'kv_shift' has"):
+    with pytest.raises(
+        ConfigError, match=r"'alpha', but a vanilla model has no such weights; 'kv_shift' has"
+    ):
         Clamp(what="alpha", layer=0).check(vanilla)

@@ -9,7 +9,13 @@ from ihlab.training.clamp_hooks import impose, install
 
 N_POS = 7
 GROUPED = ModelConfig(
-    n_layers=2, d_model=8, n_heads=4, n_key_value_heads=2, d_vocab=11, n_ctx=N_POS, attention="kv_shift"
+    n_layers=2,
+    d_model=8,
+    n_heads=4,
+    n_key_value_heads=2,
+    d_vocab=11,
+    n_ctx=N_POS,
+    attention="kv_shift",
 )
 TOKENS = torch.randint(11, (3, N_POS), generator=torch.Generator().manual_seed(0))
 
@@ -72,13 +78,17 @@ def test_a_held_entry_is_read_unchanged_and_only_its_gradient_is_gone(what, head
             assert theirs[row, place] != 0
             assert ours[row, place] == (0 if clamped else theirs[row, place])
     other = "beta" if what == "alpha" else "alpha"
-    assert torch.equal(getattr(free.layers[1].attn, other).grad, getattr(held.layers[1].attn, other).grad)
+    assert torch.equal(
+        getattr(free.layers[1].attn, other).grad, getattr(held.layers[1].attn, other).grad
+    )
 
 
 def test_values_are_written_and_moments_forgotten_in_order():
     model = Transformer(GROUPED)
     before = model.layers[0].attn.alpha.tolist()
-    names = [name for name, weight in model.named_parameters() if weight is model.layers[0].attn.alpha]
+    names = [
+        name for name, weight in model.named_parameters() if weight is model.layers[0].attn.alpha
+    ]
     state = {f"{moment}/{names[0]}": torch.ones(2, 2) for moment in ("exp_avg", "exp_avg_sq")}
     state |= {f"step/{names[0]}": torch.tensor(7.0), "exp_avg/embed.weight": torch.ones(11, 8)}
     clamps = [

@@ -54,12 +54,17 @@ SHARED = """
 
 
 @pytest.mark.rare
-def test_runs_of_a_kind_share_one_graph_follow_eager_ones_and_do_not_depend_on_those_before(small, tmp_path):
+def test_runs_of_a_kind_share_one_graph_follow_eager_ones_and_do_not_depend_on_those_before(
+    small, tmp_path
+):
     """In a process without the shape checks, which torch.compile cannot trace.
 
-    The task's rows have as many scored positions as chance gives them, so that steps are of several shapes.
+    The task's rows have as many scored positions as chance gives them, so that steps are of several
+    shapes.
     """
-    done = python(textwrap.dedent(SHARED), json.dumps(to_dict(small.replace(compile=True))), str(tmp_path))
+    done = python(
+        textwrap.dedent(SHARED), json.dumps(to_dict(small.replace(compile=True))), str(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     first, right = found["graphs"][0], {"same": True, "weights": True, "close": True, "alive": 0}
@@ -98,16 +103,23 @@ STACKED = """
 
 @pytest.mark.rare
 def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small, tmp_path):
-    """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
+    """Steps have as many queries as chance gives them: there is a graph for each size after
+    padding.
+    """
     task = InductionTask(vocab_size=48, length=32)
-    config = small.replace(task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=4, compile=True)
+    config = small.replace(
+        task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=4, compile=True
+    )
 
     def stacked(seeds, step):
         members = [microbatches(config.replace(seed=seed), step)[0] for seed in seeds]
         return stack_batches(members, half=True)
 
     one, other = (
-        {(batch.index.shape, batch.queries.shape) for batch in (stacked(seeds, step) for step in range(config.steps))}
+        {
+            (batch.index.shape, batch.queries.shape)
+            for batch in (stacked(seeds, step) for step in range(config.steps))
+        }
         for seeds in (range(3), range(3, 6))
     )
     done = python(textwrap.dedent(STACKED), json.dumps(to_dict(config)), str(tmp_path))
@@ -145,7 +157,9 @@ def test_graphs_are_kept_for_runs_of_one_kind_and_forgotten_for_another(small, r
 def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, whole):
     """A clamp is a hook, which no guard of a graph looks at."""
     small = small.replace(compile=True)
-    clamped = fork_config(whole, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True)
+    clamped = fork_config(
+        whole, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True
+    )
     for after, config in enumerate((small, clamped, clamped, small), start=1):
         compiled.compiled(summed_loss, config, CPU)
         assert len(resets) == after
@@ -153,7 +167,9 @@ def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, whole):
     assert len(resets) == 4
 
 
-def test_without_a_compiler_a_run_is_trained_without_and_says_so(small, whole, monkeypatch, tmp_path):
+def test_without_a_compiler_a_run_is_trained_without_and_says_so(
+    small, whole, monkeypatch, tmp_path
+):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert compiled.compiled(summed_loss, small, CPU) is summed_loss  # which asks for none
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler 'no-such-compiler'"):

@@ -33,11 +33,18 @@ def test_hash_depends_on_every_field_but_the_name(small):
     assert len(digests) == len(changes) + 1
 
 
-@given(steps=st.integers(1, 5000), every=st.integers(1, 200), growth=st.floats(0, 0.5), kept=st.integers(2, 40))
+@given(
+    steps=st.integers(1, 5000),
+    every=st.integers(1, 200),
+    growth=st.floats(0, 0.5),
+    kept=st.integers(2, 40),
+)
 def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept):
     task = InductionTask(vocab_size=40, length=12)
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
-    run = RunConfig(task=task, model=model, steps=steps, eval_every=every, eval_growth=growth, checkpoints=kept)
+    run = RunConfig(
+        task=task, model=model, steps=steps, eval_every=every, eval_growth=growth, checkpoints=kept
+    )
     at = run.eval_steps()
     gaps = [b - a for a, b in pairwise(at)]
     assert at[0] == 0
@@ -62,7 +69,10 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         ({"name": "../escape"}, ["RunConfig.name", "folder name"]),
         ({"stop_at_accuracy": 0.0}, ["RunConfig.stop_at_accuracy is 0.0", "above 0 and at most 1"]),
         ({"step": 3}, ["step", "did you mean 'steps'?"]),
-        ({"task": InductionTask(vocab_size=80, length=12)}, ["vocab_size is 80", "d_vocab is only 40"]),
+        (
+            {"task": InductionTask(vocab_size=80, length=12)},
+            ["vocab_size is 80", "d_vocab is only 40"],
+        ),
         ({"task": InductionTask(vocab_size=40, length=3)}, ["length is 3", "at least 4"]),
         ({"task": InductionTask(vocab_size=40, length=13)}, ["length is 13", "n_ctx is 12"]),
     ],
@@ -81,7 +91,10 @@ def test_a_stored_config_without_a_part_is_refused(small, missing):
         from_dict({name: value for name, value in to_dict(small).items() if name != missing})
 
 
-@given(st.lists(st.integers(0, 500), min_size=1, max_size=60, unique=True).map(sorted), st.integers(2, 25))
+@given(
+    st.lists(st.integers(0, 500), min_size=1, max_size=60, unique=True).map(sorted),
+    st.integers(2, 25),
+)
 def test_even_choice_of_checkpoints(steps, most):
     chosen = even_choice(steps, most)
     assert len(chosen) == min(most, len(steps))
@@ -95,7 +108,9 @@ def test_even_choice_of_checkpoints(steps, most):
 
 
 def run_of(task) -> RunConfig:
-    model = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=32, attention="kv_shift")
+    model = ModelConfig(
+        n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=32, attention="kv_shift"
+    )
     return RunConfig(task=task, model=model, steps=100, lr=3e-3, seed=4)
 
 
@@ -122,7 +137,11 @@ def test_a_stored_run_of_another_rule_is_refused_with_a_sentence_that_names_both
     kept = json.dumps(stored)
     with pytest.raises(ConfigError) as caught:
         from_dict(stored)
-    for words in (f"by rule {rule or 1} of the task 'induction'", "by rule 2 now", "train it again"):
+    for words in (
+        f"by rule {rule or 1} of the task 'induction'",
+        "by rule 2 now",
+        "train it again",
+    ):
         assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert json.dumps(stored) == kept  # what was given is left as it is
@@ -136,5 +155,9 @@ def test_a_renamed_field_is_still_taken_shown_and_stored_by_its_first_name(small
     stored = to_dict(run)
     assert (stored["until"], stored["until_metric"]) == (0.9, "accuracy")
     assert not [name for name in stored if name.startswith("stop_at")]
-    new_names = {**stored, "stop_at_accuracy": stored.pop("until"), "stop_at_metric": stored.pop("until_metric")}
+    new_names = {
+        **stored,
+        "stop_at_accuracy": stored.pop("until"),
+        "stop_at_metric": stored.pop("until_metric"),
+    }
     assert from_dict({k: v for k, v in new_names.items() if not k.startswith("until")}) == run

@@ -1,4 +1,6 @@
-"""A device that does not exist is named, and the processes of torchrun are refused before anything is written."""
+"""A device that does not exist is named, and the processes of torchrun are refused before anything
+is written.
+"""
 
 import pytest
 
@@ -8,7 +10,9 @@ from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
 
-@pytest.mark.parametrize("name", ["quantum", "", "meta", "cuda:99", "mkldnn", "hpu", "xla:0", "cpu:x", "x" * 10**5])
+@pytest.mark.parametrize(
+    "name", ["quantum", "", "meta", "cuda:99", "mkldnn", "hpu", "xla:0", "cpu:x", "x" * 10**5]
+)
 def test_a_device_that_cannot_compute_is_named(name):
     with pytest.raises(ConfigError, match=r"device '.*' cannot be used here") as refused:
         pick_device(name)
@@ -24,6 +28,8 @@ def test_under_torchrun_nothing_is_trained(small, tmp_path, monkeypatch):
         lambda root: train_ensemble([small], root),
         lambda root: fork(parent, parent.checkpoints[0], root=root),
     ):
-        with pytest.raises(ConfigError, match=r"leave torchrun out, and use a sweep \(ihlab sweep\)"):
+        with pytest.raises(
+            ConfigError, match=r"leave torchrun out, and use a sweep \(ihlab sweep\)"
+        ):
             work(tmp_path / "runs")
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,6 @@
-"""Each member of an ensemble is its solo run: in numbers, in its folder, interrupted, and when another diverges."""
+"""Each member of an ensemble is its solo run: in numbers, in its folder, interrupted, and when
+another diverges.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,14 @@ import torch
 from ihlab import Clamp, Run, train
 from ihlab.measure.gathered import training_batch
 from ihlab.training import checkpoint
-from ihlab.training.ensemble import best_stack, check_members, clip_members, seeds, stack_batches, stacks
+from ihlab.training.ensemble import (
+    best_stack,
+    check_members,
+    clip_members,
+    seeds,
+    stack_batches,
+    stacks,
+)
 from ihlab.training.fork import fork_config
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.train import train_ensemble
@@ -37,7 +46,15 @@ def assert_close(run, solo, tolerance=1e-4):
     [
         {"accumulate": 2, "schedule": "cosine"},
         {"clip": None, "task": InductionTask(vocab_size=40, length=12, score="tokens")},
-        {"model": {"positional": "alibi", "mask": "strict", "norm": "layer", "mlp": "gelu", "bias": True}},
+        {
+            "model": {
+                "positional": "alibi",
+                "mask": "strict",
+                "norm": "layer",
+                "mlp": "gelu",
+                "bias": True,
+            }
+        },
         {"precision": "bf16"},
     ],
     ids="-".join,
@@ -47,17 +64,26 @@ def test_members_follow_their_solo_runs_in_other_settings(members, tmp_path, cha
         changes = {"model": members[0].model.replace(**changes["model"])}
     configs = [config.replace(**changes) for config in members]
     for run, config in zip(train_ensemble(configs, tmp_path / "a", stack=3), configs, strict=True):
-        assert_close(run, train(config, tmp_path / "b"), tolerance=0.05 if "precision" in changes else 1e-4)
+        assert_close(
+            run, train(config, tmp_path / "b"), tolerance=0.05 if "precision" in changes else 1e-4
+        )
 
 
 def test_a_members_folder_is_that_of_its_solo_run(members, tmp_path):
     runs = train_ensemble(members, tmp_path / "together", stack=3)
     for run, config in zip(runs, members, strict=True):
         solo = train(config, tmp_path / "alone")
-        names = [sorted(str(p.relative_to(r.folder)) for p in r.folder.rglob("*")) for r in (run, solo)]
+        names = [
+            sorted(str(p.relative_to(r.folder)) for p in r.folder.rglob("*")) for r in (run, solo)
+        ]
         assert names[0] == names[1]
         assert run.folder.name == solo.folder.name
-        assert run.done == {**run.done, "ensemble": 3, "n_params": solo.done["n_params"], "resumed_from": 0}
+        assert run.done == {
+            **run.done,
+            "ensemble": 3,
+            "n_params": solo.done["n_params"],
+            "resumed_from": 0,
+        }
         for step in solo.checkpoints:
             for path in ("checkpoint_path", "optimizer_path"):
                 ours, theirs = (checkpoint.load(getattr(r, path)(step)) for r in (run, solo))
@@ -67,7 +93,9 @@ def test_a_members_folder_is_that_of_its_solo_run(members, tmp_path):
 
 
 def test_an_interrupted_ensemble_goes_on_bit_for_bit(members, tmp_path, stop_at):
-    with pytest.raises(Interrupted, match="Stopped at step 14 of 24, saved in the folders of its 3 members"):
+    with pytest.raises(
+        Interrupted, match="Stopped at step 14 of 24, saved in the folders of its 3 members"
+    ):
         train_ensemble(members, tmp_path / "stopped", report=stop_at(14), stack=3)
     resumed = train_ensemble(members, tmp_path / "stopped", stack=3)
     whole = train_ensemble(members, tmp_path / "whole", stack=3)
@@ -78,8 +106,12 @@ def test_an_interrupted_ensemble_goes_on_bit_for_bit(members, tmp_path, stop_at)
         assert all(map(torch.equal, one.model().parameters(), other.model().parameters()))
 
 
-def test_a_member_that_was_ahead_keeps_no_checkpoint_past_its_metrics(small, tmp_path, whole, stop_at):
-    """Trained again with a new one, and killed at 16, it goes on from there and lacks no evaluation."""
+def test_a_member_that_was_ahead_keeps_no_checkpoint_past_its_metrics(
+    small, tmp_path, whole, stop_at
+):
+    """Trained again with a new one, and killed at 16, it goes on from there and lacks no
+    evaluation.
+    """
 
     def kill(now, row):
         if now >= 16:
@@ -139,7 +171,9 @@ def steps_done(runs):
 def assert_same_end(run, solo):
     """Metrics to rounding, and the same files."""
     assert_close(run, solo, tolerance=1e-3)
-    assert run.metrics["accuracy_first"].tolist() == pytest.approx(solo.metrics["accuracy_first"].tolist(), abs=0.02)
+    assert run.metrics["accuracy_first"].tolist() == pytest.approx(
+        solo.metrics["accuracy_first"].tolist(), abs=0.02
+    )
     names = [sorted(str(p.relative_to(r.folder)) for p in r.folder.rglob("*")) for r in (run, solo)]
     assert names[0] == names[1]
     assert run.done["steps"] == solo.done["steps"] == run.checkpoints[-1]
@@ -152,7 +186,9 @@ def test_each_member_ends_where_it_would_alone(together, solos):
         assert_same_end(run, solo)
         assert run.done["resumed_from"] == 0
     in_order = sorted(together, key=lambda run: run.done["steps"])
-    assert [run.done["ensemble"] for run in in_order] == [4, 4, 2, 1], "half of them gone, the others go on alone"
+    assert [run.done["ensemble"] for run in in_order] == [4, 4, 2, 1], (
+        "half of them gone, the others go on alone"
+    )
 
 
 # What cannot be stacked
@@ -162,7 +198,10 @@ def test_each_member_ends_where_it_would_alone(together, solos):
     ("change", "words"),
     [
         (lambda c: c.replace(steps=30), "but steps is not the same"),
-        (lambda c: c.replace(model=c.model.replace(d_model=16)), "but model.d_model is not the same"),
+        (
+            lambda c: c.replace(model=c.model.replace(d_model=16)),
+            "but model.d_model is not the same",
+        ),
         (lambda c: c.replace(task=NGramTask(vocab_size=40, length=12)), "but task is not the same"),
         (lambda c: c.replace(name="other"), "Two members are the same run: seed 0"),
     ],
@@ -200,7 +239,9 @@ def test_stacks_are_few_and_even(small, tmp_path):
 def test_the_cpu_stacks_what_its_cache_takes_or_nothing(small):
     cpu = torch.device("cpu")
     assert best_stack(small, 1000, cpu) == 524_288 // (8 * 12 * 8)
-    wide = small.replace(model=small.model.replace(d_model=1024))  # 524,288 / (8 * 12 * 1024) is 5.3
+    wide = small.replace(
+        model=small.model.replace(d_model=1024)
+    )  # 524,288 / (8 * 12 * 1024) is 5.3
     assert best_stack(wide, 100, cpu) == 1
     assert best_stack(wide, 100, torch.device("cuda")) == 100
 
@@ -209,7 +250,9 @@ def test_each_members_gradient_is_clipped_as_one_models_is():
     torch.manual_seed(0)
     parameters = [torch.zeros(3, 4, 5, requires_grad=True), torch.zeros(3, 7, requires_grad=True)]
     for p in parameters:
-        p.grad = torch.randn(p.shape) * torch.tensor([0.01, 1.0, 100.0]).view(-1, *[1] * (p.ndim - 1))
+        p.grad = torch.randn(p.shape) * torch.tensor([0.01, 1.0, 100.0]).view(
+            -1, *[1] * (p.ndim - 1)
+        )
     expected = []
     for i in range(3):
         alone = [torch.zeros(p.shape[1:], requires_grad=True) for p in parameters]
@@ -233,7 +276,10 @@ def test_stacked_rows_are_padded_with_nothing_to_learn(small):
     assert side.targets[0].tolist() == [7] + 31 * [IGNORE]
     assert side.index[1].tolist() == np.flatnonzero(many.reshape(-1) != IGNORE).tolist()
     assert side.total.tolist() == [1.0, 32.0]
-    assert side.queries.tolist() == [[[3] + 7 * [0]] + 3 * [[0] + 7 * [0]], 4 * [list(range(8, 16))]]
+    assert side.queries.tolist() == [
+        [[3] + 7 * [0]] + 3 * [[0] + 7 * [0]],
+        4 * [list(range(8, 16))],
+    ]
 
 
 def test_stacked_rows_have_no_queries_where_a_member_has_none(small):

@@ -14,12 +14,21 @@ from tasks.config import stored_names
 from tasks.registry import kinds
 
 TASK_CLASSES = {cls for cls in kinds().values() if cls.__module__.startswith("tasks.")}
-OURS = [RunConfig, ForkConfig, Fork, Clamp, ModelConfig, *sorted(TASK_CLASSES, key=lambda cls: cls.__name__)]
+OURS = [
+    RunConfig,
+    ForkConfig,
+    Fork,
+    Clamp,
+    ModelConfig,
+    *sorted(TASK_CLASSES, key=lambda cls: cls.__name__),
+]
 
 
 @pytest.fixture
 def change(monkeypatch):
-    """Return a function that changes a default, as an edit of the class would, and keeps its first one."""
+    """Return a function that changes a default, as an edit of the class would, and keeps its first
+    one.
+    """
 
     def to(cls, name, value):
         before = cls.__dataclass_fields__[name].default
@@ -53,19 +62,30 @@ FROZEN = {
 
 @pytest.mark.parametrize("cls", OURS, ids=lambda cls: cls.__name__)
 def test_a_changed_default_is_noticed(cls):
-    """If a field was added, write its hash here. If a default was changed, put the old one into `CHANGED`."""
+    """If a field was added, write its hash here. If a default was changed, put the old one into
+    `CHANGED`.
+    """
     text = json.dumps(first_defaults(cls), sort_keys=True)
     assert hashlib.sha256(text.encode()).hexdigest()[:8] == FROZEN[cls.__name__]
 
 
 @pytest.mark.parametrize(
     ("part", "name", "value"),
-    [(None, "weight_decay", 0.0), (None, "stop_at_accuracy", 0.9), ("model", "eps", 1e-5), ("task", "score", "first")],
+    [
+        (None, "weight_decay", 0.0),
+        (None, "stop_at_accuracy", 0.9),
+        ("model", "eps", 1e-5),
+        ("task", "score", "first"),
+    ],
 )
-def test_a_stored_run_opens_and_is_found_after_a_default_has_changed(small, finished, change, part, name, value):
+def test_a_stored_run_opens_and_is_found_after_a_default_has_changed(
+    small, finished, change, part, name, value
+):
     old = getattr(small, part) if part else small
     change(type(old), name, value)
-    new = type(old)(**{each.name: getattr(old, each.name) for each in fields(old) if each.name != name})
+    new = type(old)(
+        **{each.name: getattr(old, each.name) for each in fields(old) if each.name != name}
+    )
     new = small.replace(**{part: new}) if part else new
     root, (before, now) = finished.folder.parent, (to_dict(config) for config in (small, new))
     assert Run.open(finished.folder).config == small

@@ -1,4 +1,6 @@
-"""Forks: what nothing is held in is the plain continuation bit for bit, and what is held does not move."""
+"""Forks: what nothing is held in is the plain continuation bit for bit, and what is held does not
+move.
+"""
 
 import hashlib
 import json
@@ -68,14 +70,21 @@ def test_a_falling_learning_rate_goes_on_along_the_parents(small, tmp_path):
     whole = train(small.replace(schedule="linear"), tmp_path)
     shorter = fork(whole, AT, steps=20, root=tmp_path)
     same_state(shorter, whole, 15)
-    again = fork(shorter, 15, steps=24, root=tmp_path)  # past its own parent's end, not past the first one's
+    again = fork(
+        shorter, 15, steps=24, root=tmp_path
+    )  # past its own parent's end, not past the first one's
     same_state(again, whole, 24)
-    with pytest.raises(ConfigError, match=r"steps is 25, but the parent's linear learning rate is 0 from step 24 on"):
+    with pytest.raises(
+        ConfigError,
+        match=r"steps is 25, but the parent's linear learning rate is 0 from step 24 on",
+    ):
         fork(whole, AT, steps=25, root=tmp_path)
 
 
 def test_a_fork_may_train_on_another_task(tmp_path, parent):
-    """It starts from the parent's weights and optimiser state, and differs from a fork on the parent's own task."""
+    """It starts from the parent's weights and optimiser state, and differs from a fork on the
+    parent's own task.
+    """
     other = replace(parent.config.task, period=2)
     forked, same = (fork(parent, AT, task=task, root=tmp_path) for task in (other, None))
     assert forked.config.task == Run.open(forked.folder).config.task == other
@@ -101,7 +110,9 @@ def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, 
     ours, theirs = (run.metrics.set_index("step") for run in (forked, parent))
     pd.testing.assert_frame_equal(ours.loc[20:], theirs.loc[20:], check_exact=True)
     assert math.isnan(ours.loc[14, "train_loss"])
-    assert ours.loc[15, "train_loss"] != theirs.loc[15, "train_loss"]  # one step's, of the parent's five
+    assert (
+        ours.loc[15, "train_loss"] != theirs.loc[15, "train_loss"]
+    )  # one step's, of the parent's five
     assert ours.loc[15].drop("train_loss").equals(theirs.loc[15].drop("train_loss"))
 
 
@@ -115,7 +126,9 @@ def test_a_fork_that_died_while_it_was_made_is_made_again(tmp_path, parent, left
     if left == "start":
         shutil.copy(whole.checkpoint_path(AT), died.checkpoint_path(AT))
     else:
-        with pytest.raises(ConfigError, match="is a fork without the checkpoint it starts from: call fork again"):
+        with pytest.raises(
+            ConfigError, match="is a fork without the checkpoint it starts from: call fork again"
+        ):
             train(whole.config, tmp_path / "died")
     again = fork(parent, AT, clamps=[ALPHA2_OFF], root=tmp_path / "died")
     assert again.metrics.equals(whole.metrics)
@@ -127,7 +140,10 @@ def test_a_fork_that_died_while_it_was_made_is_made_again(tmp_path, parent, left
 HELD = [
     [ALPHA2_OFF],
     [Clamp(what="beta", layer=0, head=1, value=-0.5)],
-    [Clamp(what="beta", layer=0, head=0, column=0), Clamp(what="alpha", layer=0, head=1, column=0, value=2)],
+    [
+        Clamp(what="beta", layer=0, head=0, column=0),
+        Clamp(what="alpha", layer=0, head=1, column=0, value=2),
+    ],
 ]
 
 
@@ -137,7 +153,10 @@ def test_a_clamp_holds_exactly_at_every_step_and_nothing_else_does(tmp_path, par
     forked = fork(parent, step, clamps=clamps, root=tmp_path)
     start = parent.model(step).layers[0].attn
     for what, row, column in product(("alpha", "beta"), range(2), range(2)):
-        stored = [getattr(forked.model(kept).layers[0].attn, what)[row, column].item() for kept in forked.checkpoints]
+        stored = [
+            getattr(forked.model(kept).layers[0].attn, what)[row, column].item()
+            for kept in forked.checkpoints
+        ]
         seen = {*stored, *forked.metrics[f"{what}{column + 1}_0.{row}"]}
         values = [
             getattr(start, what)[row, column].item() if clamp.value is None else clamp.value
@@ -148,7 +167,9 @@ def test_a_clamp_holds_exactly_at_every_step_and_nothing_else_does(tmp_path, par
 
 
 def test_a_fork_with_a_set_pattern_opens_as_it_was_trained(tmp_path, parent):
-    forked = fork(parent, AT, clamps=[Clamp(what="pattern", layer=0, head=1, value="previous")], root=tmp_path)
+    forked = fork(
+        parent, AT, clamps=[Clamp(what="pattern", layer=0, head=1, value="previous")], root=tmp_path
+    )
     evaluate, rows = Evaluator(forked.config, torch.device("cpu")), forked.metrics.set_index("step")
     for step in forked.checkpoints:
         measured = evaluate(forked.model(step))
@@ -162,7 +183,8 @@ def test_rewound_parameters_are_those_before_training_and_the_others_stay(tmp_pa
     name = "blocks.0.attn.q_proj.weight"
     forked = fork(parent, AT, rewound=[name], root=tmp_path)
     start, before, now = (
-        dict(run.model(step).named_parameters()) for run, step in ((forked, AT), (parent, 0), (parent, AT))
+        dict(run.model(step).named_parameters())
+        for run, step in ((forked, AT), (parent, 0), (parent, AT))
     )
     assert torch.equal(start[name], before[name])
     assert not torch.equal(start[name], now[name])
@@ -170,7 +192,9 @@ def test_rewound_parameters_are_those_before_training_and_the_others_stay(tmp_pa
     ours, theirs = (checkpoint.load(run.optimizer_path(AT)) for run in (forked, parent))
     for key in theirs.keys() - {"tally/loss", "tally/steps", "tally/seconds"}:
         cleared = key in (f"exp_avg/{name}", f"exp_avg_sq/{name}")
-        assert torch.equal(ours[key], torch.zeros_like(theirs[key]) if cleared else theirs[key]), key
+        assert torch.equal(ours[key], torch.zeros_like(theirs[key]) if cleared else theirs[key]), (
+            key
+        )
 
 
 def test_new_moments_are_zero_and_nothing_else_changes(tmp_path, parent):
@@ -222,8 +246,16 @@ def test_the_hash_covers_parent_step_and_clamps_but_no_names(tmp_path, small, pa
         (3, {}, ["no checkpoint at step 3", "0, 10, 15, 24"]),
         (24, {}, ["ForkConfig.steps is 24", "more than 24"]),
         (AT, {"clamps": [Clamp(what="alpha", layer=1)]}, ["Clamp.layer is 1", "n_layers is 1"]),
-        (AT, {"clamps": [Clamp(what="beta", layer=0, head=2)]}, ["Clamp.head is 2", "n_key_value_heads is 2"]),
-        (AT, {"rewound": ["unembed.weigth"]}, ["no parameter 'unembed.weigth'", "did you mean 'unembed.weight'"]),
+        (
+            AT,
+            {"clamps": [Clamp(what="beta", layer=0, head=2)]},
+            ["Clamp.head is 2", "n_key_value_heads is 2"],
+        ),
+        (
+            AT,
+            {"rewound": ["unembed.weigth"]},
+            ["no parameter 'unembed.weigth'", "did you mean 'unembed.weight'"],
+        ),
     ],
 )
 def test_what_cannot_be_forked_is_named_and_leaves_nothing(tmp_path, parent, step, changes, words):
@@ -244,7 +276,9 @@ def test_a_checkpoint_without_its_optimiser_is_named(tmp_path, parent):
 
 
 @pytest.mark.parametrize(
-    "clamp", [ALPHA2_OFF, Clamp(what="pattern", layer=0, head=0, value="previous")], ids=["alpha", "pattern"]
+    "clamp",
+    [ALPHA2_OFF, Clamp(what="pattern", layer=0, head=0, value="previous")],
+    ids=["alpha", "pattern"],
 )
 def test_a_run_that_is_clamped_from_the_start_is_the_fork_of_step_0(small, tmp_path, whole, clamp):
     """A fork of it is free."""

@@ -6,7 +6,13 @@ import time
 
 import pytest
 
-from ihlab.training.interrupt import Interrupted, Terminated, deferred_interrupt, exit_code, interruptible
+from ihlab.training.interrupt import (
+    Interrupted,
+    Terminated,
+    deferred_interrupt,
+    exit_code,
+    interruptible,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +28,9 @@ def send(signum):
     time.sleep(0.01)  # the handler runs before the next statement
 
 
-@pytest.mark.parametrize("sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"])
+@pytest.mark.parametrize(
+    "sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"]
+)
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_either_signal_stops_a_command_wherever_it_was_started(sigint, signum, code):
     signal.signal(signal.SIGINT, sigint)
@@ -33,7 +41,9 @@ def test_either_signal_stops_a_command_wherever_it_was_started(sigint, signum, c
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"])
+@pytest.mark.parametrize(
+    "sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"]
+)
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_either_signal_waits_for_the_end_of_a_training_step(monkeypatch, sigint, signum, code):
     monkeypatch.setattr("ihlab.training.interrupt.ONE_INTERRUPT", 60.0)

@@ -1,4 +1,6 @@
-"""The optimiser, the learning rate, the batches of a step, the step, and the model that a run starts from."""
+"""The optimiser, the learning rate, the batches of a step, the step, and the model that a run
+starts from.
+"""
 
 import math
 from dataclasses import replace
@@ -41,10 +43,14 @@ def test_rows_that_no_batch_reads_shrink_by_decay_alone_and_stay_if_undecayed(sm
     """Of eight learned positions the task trains four: the others fall by (1 - lr * decay) a step."""
     task = replace(small.task, length=4)
     model = small.model.replace(positional="learned", n_ctx=8)
-    config = small.replace(task=task, model=model, steps=6, warmup=0, schedule="constant", lr=0.1, weight_decay=0.5)
+    config = small.replace(
+        task=task, model=model, steps=6, warmup=0, schedule="constant", lr=0.1, weight_decay=0.5
+    )
     drawn = initial_model(config).pos_embed.weight.detach()[4:]
     for undecayed, factor in ((), (1 - 0.1 * 0.5) ** 6), (("pos_embed.weight",), 1.0):
-        trained = train(config.replace(undecayed=undecayed), tmp_path).model().pos_embed.weight.detach()
+        trained = (
+            train(config.replace(undecayed=undecayed), tmp_path).model().pos_embed.weight.detach()
+        )
         torch.testing.assert_close(trained[4:], drawn * factor)
 
 
@@ -66,7 +72,9 @@ def test_schedule(small, schedule, quarter, halfway, end):
     assert learning_rate(run, 110) == pytest.approx(2.0 * end, abs=1e-12)
     assert constant_steps(run) == (88 if schedule == "trapezoid" else 110)
     if schedule == "trapezoid":  # the last 22 steps fall: step 88 is the last at the full rate
-        assert [learning_rate(run, step) for step in (88, 89, 99)] == pytest.approx([2.0, 2.0 * 21 / 22, 1.0])
+        assert [learning_rate(run, step) for step in (88, 89, 99)] == pytest.approx(
+            [2.0, 2.0 * 21 / 22, 1.0]
+        )
 
 
 # Batches
@@ -92,13 +100,17 @@ def test_microbatches_hold_the_same_sequences_as_the_whole_batch(small):
 
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("clip", [0.01, 100.0, None])
-def test_each_model_is_updated_by_a_gradient_of_at_most_the_norm_asked_for(small, tmp_path, members, clip):
+def test_each_model_is_updated_by_a_gradient_of_at_most_the_norm_asked_for(
+    small, tmp_path, members, clip
+):
     runs = [Run.create(config, tmp_path) for config in seeds(small.replace(clip=clip), members)]
     training = Training(runs, torch.device("cpu"), stacked=members > 1)
     norms = []
 
     def measure(*_):
-        squares = [p.grad.reshape(members, -1).square().sum(dim=1) for p in training.parameters.values()]
+        squares = [
+            p.grad.reshape(members, -1).square().sum(dim=1) for p in training.parameters.values()
+        ]
         norms.append(torch.stack(squares).sum(dim=0).sqrt())
 
     training.optimizer.register_step_pre_hook(measure)
@@ -115,7 +127,9 @@ def test_each_model_is_updated_by_a_gradient_of_at_most_the_norm_asked_for(small
 
 
 def test_heads_start_where_the_run_says(small):
-    config = small.replace(model=small.model.replace(n_layers=2, shift_window=3), init_shift=(0.2, 0.6), seed=3)
+    config = small.replace(
+        model=small.model.replace(n_layers=2, shift_window=3), init_shift=(0.2, 0.6), seed=3
+    )
     model, plain = initial_model(config), Transformer(config.model, seed=3)
     for block in model.layers:
         torch.testing.assert_close(block.attn.alpha, torch.tensor([[0.2, 0.4, 0.4]] * 2))
@@ -145,7 +159,9 @@ def test_weights_that_are_not_finite_are_no_result(small, tmp_path, monkeypatch,
     for model in (SingleModel, Stack):
         monkeypatch.setattr(model, "evaluate", lambda *_: [sound] * (members or 1))
     if members is None:
-        with pytest.raises(TrainingDivergedError, match=f"a weight is not finite at step {small.steps}"):
+        with pytest.raises(
+            TrainingDivergedError, match=f"a weight is not finite at step {small.steps}"
+        ):
             train(small, tmp_path, "cpu")
         ended = [Run.open(small.folder(tmp_path))]
     else:
@@ -171,5 +187,7 @@ def test_a_cut_library_in_the_cache_of_torch_is_explained(small, tmp_path, monke
 
     monkeypatch.setattr("ihlab.training.compiled._compiled", lambda *arguments: broken)
     monkeypatch.setattr("ihlab.training.compiled.can_compile", lambda device: True)
-    with pytest.raises(ConfigError, match=r"file too short\): delete its cache, .*, and start again"):
+    with pytest.raises(
+        ConfigError, match=r"file too short\): delete its cache, .*, and start again"
+    ):
         train(small.replace(compile=True), tmp_path, "cpu")

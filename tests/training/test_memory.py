@@ -15,7 +15,10 @@ def config_of(batch_size, length, vocab_size, **model):
     task = InductionTask(vocab_size=vocab_size, length=length)
     shape = {"n_layers": 2, "d_model": 64, "n_heads": 4, **model}
     return RunConfig(
-        task=task, model=ModelConfig(**shape, d_vocab=vocab_size, n_ctx=length), batch_size=batch_size, eval_rows=1
+        task=task,
+        model=ModelConfig(**shape, d_vocab=vocab_size, n_ctx=length),
+        batch_size=batch_size,
+        eval_rows=1,
     )
 
 
@@ -48,9 +51,14 @@ def test_no_model_has_fewer_weights_than_are_counted(shape):
 )
 def test_a_run_that_cannot_be_is_refused_before_it_has_a_folder(tmp_path, change, words):
     config = config_of(1, 8, 40)
-    of_model = {name: value for name, value in change.items() if name in type(config.model).__dataclass_fields__}
+    of_model = {
+        name: value
+        for name, value in change.items()
+        if name in type(config.model).__dataclass_fields__
+    }
     config = config.replace(
-        model=config.model.replace(**of_model), **{k: v for k, v in change.items() if k not in of_model}
+        model=config.model.replace(**of_model),
+        **{k: v for k, v in change.items() if k not in of_model},
     )
     for members in (None, 2):
         with pytest.raises(ConfigError, match=rf"at least .* of memory, most of it for .*{words}"):
@@ -59,14 +67,20 @@ def test_a_run_that_cannot_be_is_refused_before_it_has_a_folder(tmp_path, change
 
 
 def test_attention_patterns_of_a_long_context_count(tmp_path, monkeypatch):
-    """One sequence of 40,000 positions has 25.6 GB of patterns in four heads, the 16 of the probe have 410 GB."""
+    """One sequence of 40,000 positions has 25.6 GB of patterns in four heads, the 16 of the probe
+    have 410 GB.
+    """
     long = config_of(1, 40_000, 40_011, d_model=8)
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**34)
-    with pytest.raises(ConfigError, match=r"23\.\d GiB of memory, most of it for the attention patterns of 1 seq"):
+    with pytest.raises(
+        ConfigError, match=r"23\.\d GiB of memory, most of it for the attention patterns of 1 seq"
+    ):
         train(long, tmp_path, "cpu")
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**35)
-    with pytest.raises(ConfigError, match=r"381 GiB of memory, most of it for the attention patterns of 16 seq"):
+    with pytest.raises(
+        ConfigError, match=r"381 GiB of memory, most of it for the attention patterns of 16 seq"
+    ):
         require_fits(long, CPU)
     monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**39)
     require_fits(long, CPU)

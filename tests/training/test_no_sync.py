@@ -9,7 +9,13 @@ from ihlab.training import loop
 from ihlab.training.ensemble import seeds
 from ihlab.training.train import train_ensemble
 
-ASKING = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::item"}
+ASKING = {
+    "aten::_local_scalar_dense",
+    "aten::is_nonzero",
+    "aten::nonzero",
+    "aten::equal",
+    "aten::item",
+}
 
 
 class Watch(TorchDispatchMode):
@@ -51,7 +57,9 @@ def test_the_watch_sees_a_number_asked_for():
     assert len(watch.asked) >= 2
 
 
-@pytest.mark.parametrize("changes", [{}, {"accumulate": 2, "precision": "bf16"}, {"clip": None, "schedule": "cosine"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"accumulate": 2, "precision": "bf16"}, {"clip": None, "schedule": "cosine"}]
+)
 def test_no_step_asks(small, tmp_path, watch, changes):
     with watch:
         train(small.replace(**changes), tmp_path)

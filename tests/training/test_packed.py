@@ -12,7 +12,9 @@ from ihlab.training.train import train_ensemble
 from tasks import IGNORE, ConfigError, TextTask
 
 TASK = TextTask(corpus="sample:paragraphs", vocab_size=300, length=40, pack=True)
-MODEL = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=300, n_ctx=40, attention="kv_shift", canon="OM")
+MODEL = ModelConfig(
+    n_layers=2, d_model=8, n_heads=2, d_vocab=300, n_ctx=40, attention="kv_shift", canon="OM"
+)
 
 
 @pytest.fixture
@@ -21,14 +23,22 @@ def config(small):
 
 
 def losses_alone(model, batch):
-    """Return the summed loss of every document in a forward pass of its own, and the number of targets."""
+    """Return the summed loss of every document in a forward pass of its own, and the number of
+    targets.
+    """
     total, count = 0.0, 0
-    for inputs, targets, starts in zip(batch.inputs, batch.targets, batch.document_starts, strict=True):
+    for inputs, targets, starts in zip(
+        batch.inputs, batch.targets, batch.document_starts, strict=True
+    ):
         cuts = torch.from_numpy(starts).nonzero().flatten().tolist()
-        documents = zip(*(torch.from_numpy(row).tensor_split(cuts) for row in (inputs, targets)), strict=True)
+        documents = zip(
+            *(torch.from_numpy(row).tensor_split(cuts) for row in (inputs, targets)), strict=True
+        )
         for tokens, wanted in ((tokens, wanted) for tokens, wanted in documents if len(tokens)):
             assert (wanted[:-1] != IGNORE).all()
-            total += F.cross_entropy(model(tokens[None])[0], wanted, ignore_index=IGNORE, reduction="sum")
+            total += F.cross_entropy(
+                model(tokens[None])[0], wanted, ignore_index=IGNORE, reduction="sum"
+            )
             count += int((wanted != IGNORE).sum())
     return total, count
 
@@ -37,16 +47,22 @@ def losses_alone(model, batch):
 def test_training_and_its_evaluations_read_each_document_alone(config, tmp_path):
     model = Transformer(MODEL, seed=1)
     trained = SingleModel(model, config, torch.device("cpu"))
-    loss, count = losses_alone(model, draw(TASK, config.seed, "train", 3, config.batch_size, packed=True))
+    loss, count = losses_alone(
+        model, draw(TASK, config.seed, "train", 3, config.batch_size, packed=True)
+    )
     pieces = microbatches(config, 3)
     assert {piece.total for piece in pieces} == {count}
     torch.testing.assert_close(sum(trained.summed_losses(piece) for piece in pieces)[0], loss)
     run = train(config, tmp_path)
     with torch.no_grad():
-        loss, count = losses_alone(run.model(), draw(TASK, EVAL_SEED, "eval", 0, config.eval_rows, packed=True))
+        loss, count = losses_alone(
+            run.model(), draw(TASK, EVAL_SEED, "eval", 0, config.eval_rows, packed=True)
+        )
     assert run.metrics["eval_loss"].iloc[-1] == pytest.approx(float(loss) / count, rel=1e-5)
     leaking = train(config.replace(model=MODEL.replace(document_leak="shift")), tmp_path)
-    assert leaking.metrics["eval_loss"].iloc[0] != pytest.approx(run.metrics["eval_loss"].iloc[0], rel=1e-5)
+    assert leaking.metrics["eval_loss"].iloc[0] != pytest.approx(
+        run.metrics["eval_loss"].iloc[0], rel=1e-5
+    )
 
 
 def test_what_would_read_packed_documents_as_one_sequence_refuses(config, tmp_path):

@@ -72,7 +72,9 @@ def test_nothing_is_written_or_removed_through_a_link(small, tmp_path, name):
         (elsewhere / ".step-3.safetensors.1.partial").touch()
     linked.symlink_to(elsewhere)
     before = [str(path) for path in elsewhere.rglob("*")]
-    with pytest.raises(ConfigError, match="is a symbolic link, and nothing is written through links"):
+    with pytest.raises(
+        ConfigError, match="is a symbolic link, and nothing is written through links"
+    ):
         train(small, tmp_path / "runs", "cpu")
     assert [str(path) for path in elsewhere.rglob("*")] == before
 
@@ -82,7 +84,9 @@ def test_nothing_is_written_or_removed_through_a_link(small, tmp_path, name):
 
 def test_stored_runs_are_a_table_and_damaged_ones_say_why(small, tmp_path):
     done, begun = train(small, tmp_path), Run.create(small.replace(name="begun", seed=1), tmp_path)
-    config, cut, lost = (train(small.replace(name=f"x{seed}", seed=seed), tmp_path) for seed in (2, 3, 4))
+    config, cut, lost = (
+        train(small.replace(name=f"x{seed}", seed=seed), tmp_path) for seed in (2, 3, 4)
+    )
     (config.folder / "config.json").write_text("null")
     (cut.folder / "metrics.csv").write_text("step\n0")
     (lost.folder / "config.json").unlink()
@@ -147,10 +151,14 @@ def guessed(batch):
     possible = {int(batch.answers[place]) for place in answered}
     among = []
     for row, pos in answered:
-        so_far = set(batch.inputs[row, : pos + 1].tolist()) & possible - {int(batch.inputs[row, pos])}
+        so_far = set(batch.inputs[row, : pos + 1].tolist()) & possible - {
+            int(batch.inputs[row, pos])
+        }
         among.append((batch.answers[row, pos] in so_far) / max(len(so_far), 1))
     answers = np.array([batch.answers[row, pos] for row, pos in answered])
-    itself = np.mean([batch.answers[place] == batch.inputs[place] for place in map(tuple, answered)])
+    itself = np.mean(
+        [batch.answers[place] == batch.inputs[place] for place in map(tuple, answered)]
+    )
     return max(itself, np.mean(among), *((answers == token).mean() for token in possible))
 
 
@@ -173,7 +181,9 @@ def test_a_guess_is_the_best_of_the_commonest_answer_the_token_itself_and_one_of
 def test_the_table_shows_the_groups_of_answers_that_differ_and_a_guess(small, tmp_path):
     run = train(small, tmp_path)
     [row] = ihlab.runs(tmp_path).to_dict("records")
-    assert row["guess"] == pytest.approx(guess_of(draw(small.task, EVAL_SEED, "eval", 0, small.eval_rows)), abs=5e-5)
+    assert row["guess"] == pytest.approx(
+        guess_of(draw(small.task, EVAL_SEED, "eval", 0, small.eval_rows)), abs=5e-5
+    )
     last = {**dict(run.metrics.iloc[-1]), "accuracy_hops_1": 0.99, "accuracy_hops_2": 0.334}
     even = {f"accuracy_gap_{gap}": 0.5 for gap in (2, 4, 8)}
     assert slices({**last, **even}) == "hops 1: 0.99, 2: 0.33"

@@ -1,4 +1,6 @@
-"""A run's folder has one writer: a second one changes nothing, and one whose folder was taken away stops."""
+"""A run's folder has one writer: a second one changes nothing, and one whose folder was taken away
+stops.
+"""
 
 import re
 import shutil
@@ -38,9 +40,13 @@ def test_what_is_being_written_by_another_process_stays(small, tmp_path):
         assert half.exists()
 
 
-def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(small, tmp_path, whole, each_step):
+def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(
+    small, tmp_path, whole, each_step
+):
     folder = small.folder(tmp_path)
-    with pytest.raises(ConfigError, match=f"^{folder}, or the file .lock in it, was removed or replaced while"):
+    with pytest.raises(
+        ConfigError, match=f"^{folder}, or the file .lock in it, was removed or replaced while"
+    ):
         train(small, tmp_path, report=at(3, lambda: shutil.rmtree(folder)))
     assert not folder.exists()
     assert train(small, tmp_path).metrics.equals(whole.metrics)

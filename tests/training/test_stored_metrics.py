@@ -8,7 +8,10 @@ from ihlab import Run, train
 from ihlab.training.stored_metrics import as_csv, read_metrics, record
 from tasks import ConfigError
 
-ROWS = [{"step": s, "train_loss": float("nan") if s == 0 else 1 / 3, "accuracy": s / 7} for s in (0, 5, 10, 15)]
+ROWS = [
+    {"step": s, "train_loss": float("nan") if s == 0 else 1 / 3, "accuracy": s / 7}
+    for s in (0, 5, 10, 15)
+]
 TABLE = as_csv(ROWS)
 
 
@@ -40,12 +43,18 @@ def test_whole_metrics_read_back_and_may_go_on_after_what_is_known(tmp_path):
         ("".join([*LINES[:3], *LINES[2:]]), "steps must increase, but step 5 follows"),
         (TABLE.replace("step", "stop"), "it has no column 'step'"),
         (TABLE.replace("15,", "15.5,"), "steps must be whole numbers"),
-        (TABLE.replace(",0.3333333333333333,", ",inf,"), "the column 'train_loss' holds something that is not"),
+        (
+            TABLE.replace(",0.3333333333333333,", ",inf,"),
+            "the column 'train_loss' holds something that is not",
+        ),
         (
             TABLE.replace("0.3333333333333333", "0.3333333333333334", 1),
             "does not match what the last checkpoint",
         ),
-        ("".join(line.rpartition(",")[0] + "\n" for line in LINES), "does not match what the last checkpoint"),
+        (
+            "".join(line.rpartition(",")[0] + "\n" for line in LINES),
+            "does not match what the last checkpoint",
+        ),
     ],
 )
 def test_damaged_metrics_are_refused(tmp_path, text, sentence):
@@ -59,7 +68,10 @@ def test_damaged_metrics_are_refused(tmp_path, text, sentence):
 
 def test_a_run_is_not_resumed_from_metrics_that_are_cut(small, tmp_path, finished):
     """A finished run without checkpoints still knows where it ended."""
-    path, sentence = finished.folder / "metrics.csv", r"metrics\.csv is cut off: it has no line of step 24"
+    path, sentence = (
+        finished.folder / "metrics.csv",
+        r"metrics\.csv is cut off: it has no line of step 24",
+    )
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     done = (finished.folder / "done.json").read_bytes()
     (finished.folder / "done.json").unlink()

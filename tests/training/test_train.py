@@ -1,4 +1,6 @@
-"""Training: it learns, resumes bit for bit, reuses what is finished and stops clearly when it diverges."""
+"""Training: it learns, resumes bit for bit, reuses what is finished and stops clearly when it
+diverges.
+"""
 
 import os
 import re
@@ -22,8 +24,12 @@ from tasks import ConfigError, InductionTask
 
 def test_a_one_layer_shifted_model_learns_induction(tmp_path):
     task = InductionTask(vocab_size=48, length=16)
-    model = ModelConfig(n_layers=1, d_model=32, n_heads=2, d_vocab=48, n_ctx=16, attention="kv_shift")
-    run = train(RunConfig(task=task, model=model, steps=250, lr=1e-2, warmup=20, eval_rows=256), tmp_path)
+    model = ModelConfig(
+        n_layers=1, d_model=32, n_heads=2, d_vocab=48, n_ctx=16, attention="kv_shift"
+    )
+    run = train(
+        RunConfig(task=task, model=model, steps=250, lr=1e-2, warmup=20, eval_rows=256), tmp_path
+    )
     assert run.metrics["accuracy_first"].iloc[0] < 0.15
     assert run.metrics["accuracy_first"].iloc[-1] > 0.9
     assert run.metrics["eval_loss"].iloc[-1] < 0.5
@@ -39,7 +45,10 @@ def test_a_finished_run_is_found_by_its_hash_under_any_name_and_reused(small, tm
 
 def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
     run = small.replace(steps=4, warmup=10, lr=1e-2)
-    with pytest.warns(UserWarning, match=r"warmup is 10, but the run has 4 steps: .* to 0.004 and never to lr=0.01"):
+    with pytest.warns(
+        UserWarning,
+        match=r"warmup is 10, but the run has 4 steps: .* to 0.004 and never to lr=0.01",
+    ):
         train(run, tmp_path)
     with pytest.warns(UserWarning, match="warmup is 10"):
         train(run, tmp_path, members=2)
@@ -50,13 +59,18 @@ def test_a_warmup_that_is_longer_than_the_run_is_said(small, tmp_path):
 
 
 def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path, whole):
-    losses = [run.metrics["eval_loss"].tolist() for run in (train(small.replace(accumulate=4), tmp_path), whole)]
+    losses = [
+        run.metrics["eval_loss"].tolist()
+        for run in (train(small.replace(accumulate=4), tmp_path), whole)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4, abs=1e-4)
 
 
 def test_bf16_follows_fp32(small, tmp_path, whole):
     half = train(small.replace(precision="bf16"), tmp_path)
-    assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(whole.metrics["eval_loss"].iloc[-1], rel=0.05)
+    assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(
+        whole.metrics["eval_loss"].iloc[-1], rel=0.05
+    )
 
 
 def assert_same_weights(run, other, steps):
@@ -69,14 +83,17 @@ def assert_same_weights(run, other, steps):
 def test_ctrl_c_saves_where_it_is_and_goes_on_bit_for_bit(small, tmp_path, whole, stop_at, at):
     """Step 14 is between two evaluations: the tally of the training loss must survive too.
 
-    Step 5 is an evaluation without a checkpoint: the loss has just been read, so there is none to judge the step by.
+    Step 5 is an evaluation without a checkpoint: the loss has just been read, so there is none to
+    judge the step by.
     """
     with pytest.raises(Interrupted, match=f"Stopped at step {at} of 24, saved in"):
         train(small, tmp_path, report=stop_at(at))
     assert Run.open(small.folder(tmp_path)).checkpoints[-1] == at
     resumed = train(small, tmp_path)
     assert resumed.metrics.equals(whole.metrics)
-    assert (resumed.folder / "metrics.csv").read_bytes() == (whole.folder / "metrics.csv").read_bytes()
+    assert (resumed.folder / "metrics.csv").read_bytes() == (
+        whole.folder / "metrics.csv"
+    ).read_bytes()
     assert resumed.checkpoints == whole.checkpoints
 
 
@@ -101,7 +118,9 @@ def test_dropout_depends_on_no_randomness_of_the_caller_and_leaves_it_alone(drop
 
 def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
     loss, used = loop.summed_loss, []
-    monkeypatch.setattr(loop, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given))
+    monkeypatch.setattr(
+        loop, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given)
+    )
     train(dropping, tmp_path)
     assert used == [dropout_seed(dropping.seed, step) for step in range(dropping.steps)]
     seeds = {dropout_seed(seed, step) for seed in range(20) for step in range(20)}
@@ -110,24 +129,36 @@ def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
 
 
 def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_path, monkeypatch):
-    """The recorded evaluation is that of the stored model as it is opened; the steps' losses are noisier than it."""
+    """The recorded evaluation is that of the stored model as it is opened; the steps' losses are
+    noisier than it.
+    """
     modes, loss = [], loop.summed_loss
-    monkeypatch.setattr(loop, "summed_loss", lambda model, *batch: modes.append(model.training) or loss(model, *batch))
+    monkeypatch.setattr(
+        loop,
+        "summed_loss",
+        lambda model, *batch: modes.append(model.training) or loss(model, *batch),
+    )
     run = train(dropping, tmp_path)
     assert modes == [True] * dropping.steps
     evaluate = Evaluator(dropping, torch.device("cpu"))
     recorded = run.metrics.set_index("step")
     for step in run.checkpoints:
         model = run.model(step)
-        assert evaluate(model)["eval_loss"] == pytest.approx(recorded.loc[step, "eval_loss"], rel=1e-9)
-        assert evaluate(model.train())["eval_loss"] != pytest.approx(recorded.loc[step, "eval_loss"], rel=1e-4)
+        assert evaluate(model)["eval_loss"] == pytest.approx(
+            recorded.loc[step, "eval_loss"], rel=1e-9
+        )
+        assert evaluate(model.train())["eval_loss"] != pytest.approx(
+            recorded.loc[step, "eval_loss"], rel=1e-4
+        )
 
 
 # Until an accuracy is reached
 
 
 REACHED = 30
-"""The step at which `learner` first has 17% of the first answers right; it keeps checkpoints at 0, 20, 40 and 60."""
+"""The step at which `learner` first has 17% of the first answers right; it keeps checkpoints at 0,
+20, 40 and 60.
+"""
 
 
 def first_to(metrics, accuracy):
@@ -183,7 +214,10 @@ def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
 
 def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(small, tmp_path):
     wild = small.replace(lr=1e30, clip=None)
-    with pytest.raises(TrainingDivergedError, match=r"not finite at step \d+ .*the last checkpoint, step \d+, is kept"):
+    with pytest.raises(
+        TrainingDivergedError,
+        match=r"not finite at step \d+ .*the last checkpoint, step \d+, is kept",
+    ):
         train(wild, tmp_path)
     run = Run.open(wild.folder(tmp_path))
     assert run.done is None
@@ -193,7 +227,9 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoints(sma
 
 
 @pytest.mark.parametrize("file", ["checkpoint_path", "optimizer_path"])
-def test_a_checkpoint_that_does_not_serve_is_named_left_alone_and_can_be_deleted(small, tmp_path, finished, file):
+def test_a_checkpoint_that_does_not_serve_is_named_left_alone_and_can_be_deleted(
+    small, tmp_path, finished, file
+):
     (finished.folder / "done.json").unlink()
     last = getattr(finished, file)(small.steps)
     last.write_bytes(spoiled := last.read_bytes()[:100])
@@ -214,7 +250,9 @@ def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, 
         own = pd.DataFrame([record for record in records if record["run"] == run.folder.name])
         pd.testing.assert_frame_equal(own.drop(columns="run"), run.metrics)
     for name in ("small", "other"):
-        said = re.escape(f"An equal run had ended before in {runs[0].folder}{' and 7 more' if members == 8 else ''}: ")
+        said = re.escape(
+            f"An equal run had ended before in {runs[0].folder}{' and 7 more' if members == 8 else ''}: "
+        )
         with pytest.warns(UserWarning, match=said):
             train(small.replace(name=name), tmp_path, members=members, callback=records.append)
     assert len(records) == sum(len(run.metrics) for run in runs)
@@ -222,7 +260,9 @@ def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, 
 
 @pytest.mark.parametrize("how", [{}, {"members": 2}])
 @pytest.mark.parametrize("callback", [3, nullcontext()])
-def test_what_is_no_callback_is_refused_before_anything_is_written(small, tmp_path, whole, callback, how):
+def test_what_is_no_callback_is_refused_before_anything_is_written(
+    small, tmp_path, whole, callback, how
+):
     with pytest.raises(ConfigError, match=r"callback is .*, but must be a function of a dict\.$"):
         train(small, tmp_path / "runs", callback=callback, **how)
     with pytest.raises(ConfigError, match="callback is "):

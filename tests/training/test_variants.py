@@ -1,4 +1,6 @@
-"""Variants of the shift in training: resumed, stacked, projected, clamped, and their columns of the metrics."""
+"""Variants of the shift in training: resumed, stacked, projected, clamped, and their columns of the
+metrics.
+"""
 
 import pandas as pd
 import pytest
@@ -17,21 +19,35 @@ CASES = {
     "projected": {"attention": "kv_project"},
     "shared in the model": {"attention": "kv_shift", "shift_share": "model", "n_layers": 2},
     "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
-    "recurrence with a convolution": {"attention": "gated_delta", "canon": "B", "positional": "none"},
-    "stream shifted, bigrams": {"attention": "vanilla", "stream_shift": "added", "bigram_table": 30},
+    "recurrence with a convolution": {
+        "attention": "gated_delta",
+        "canon": "B",
+        "positional": "none",
+    },
+    "stream shifted, bigrams": {
+        "attention": "vanilla",
+        "stream_shift": "added",
+        "bigram_table": 30,
+    },
 }
 
 
 @pytest.fixture(params=CASES.values(), ids=CASES)
 def config(request, small):
     """A run of each variant, with a learning rate that moves its weights far."""
-    return small.replace(model=small.model.replace(**request.param), lr=3e-2, steps=12, eval_every=6, checkpoints=3)
+    return small.replace(
+        model=small.model.replace(**request.param), lr=3e-2, steps=12, eval_every=6, checkpoints=3
+    )
 
 
 def test_a_run_goes_on_bit_for_bit_and_members_follow_it(config, tmp_path):
     whole = train(config, tmp_path / "whole")
     again = train(config, tmp_path / "again")
-    for path in ("done.json", "checkpoints/step-12.safetensors", "checkpoints/step-12.optimizer.safetensors"):
+    for path in (
+        "done.json",
+        "checkpoints/step-12.safetensors",
+        "checkpoints/step-12.optimizer.safetensors",
+    ):
         (again.folder / path).unlink()
     resumed = train(config, tmp_path / "again")
     pd.testing.assert_frame_equal(resumed.metrics, whole.metrics, check_exact=True)
@@ -39,7 +55,9 @@ def test_a_run_goes_on_bit_for_bit_and_members_follow_it(config, tmp_path):
         assert torch.equal(load(resumed.checkpoint_path(12))[name], weight), name
     other = config.replace(seed=1)
     alone = train(other, tmp_path / "alone")
-    for member, solo in zip(train_ensemble([config, other], tmp_path / "stack", stack=2), (whole, alone), strict=True):
+    for member, solo in zip(
+        train_ensemble([config, other], tmp_path / "stack", stack=2), (whole, alone), strict=True
+    ):
         pd.testing.assert_frame_equal(member.metrics, solo.metrics, atol=1e-4, rtol=0)
 
 
@@ -61,7 +79,11 @@ def test_metrics_hold_what_the_forward_pass_mixes_with(config, tmp_path):
 def test_projected_weights_stay_between_0_and_1_and_reach_the_ends(small, tmp_path, stacked):
     config = small.replace(model=small.model.replace(attention="kv_project"), lr=0.2, warmup=0)
     # Two rates, so that a member takes a part of the common step.
-    run = train_ensemble([config.replace(lr=0.1), config], tmp_path, stack=2)[1] if stacked else train(config, tmp_path)
+    run = (
+        train_ensemble([config.replace(lr=0.1), config], tmp_path, stack=2)[1]
+        if stacked
+        else train(config, tmp_path)
+    )
     rows = run.metrics.filter(regex=r"^(alpha|beta)")
     assert rows.min().min() == 0
     assert rows.max().max() == 1
@@ -100,9 +122,21 @@ def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
     ("model", "clamp", "words"),
     [
         ({"attention": "k_shift"}, {"what": "beta"}, ["Clamp.what is 'beta'", "k_shift"]),
-        ({"attention": "kv_gate"}, {"what": "alpha", "value": 0.5}, ["Clamp.column is None", "sum to 1"]),
-        ({"attention": "kv_gate"}, {"what": "alpha", "column": 0, "value": 1.0}, ["Clamp.value is 1.0", "0.999"]),
-        ({"shift_share": "layer"}, {"what": "alpha", "head": 0, "value": 0.0}, ["Clamp.head is 0", "'layer'"]),
+        (
+            {"attention": "kv_gate"},
+            {"what": "alpha", "value": 0.5},
+            ["Clamp.column is None", "sum to 1"],
+        ),
+        (
+            {"attention": "kv_gate"},
+            {"what": "alpha", "column": 0, "value": 1.0},
+            ["Clamp.value is 1.0", "0.999"],
+        ),
+        (
+            {"shift_share": "layer"},
+            {"what": "alpha", "head": 0, "value": 0.0},
+            ["Clamp.head is 0", "'layer'"],
+        ),
         ({"shift_share": "model"}, {"what": "alpha", "value": 0.0}, ["Clamp.layer", "'model'"]),
     ],
 )

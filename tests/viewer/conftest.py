@@ -1,4 +1,6 @@
-"""Run folders made without training, with a different model at every step; and a browser that opens their pages."""
+"""Run folders made without training, with a different model at every step; and a browser that opens
+their pages.
+"""
 
 import pytest
 
@@ -11,7 +13,14 @@ from tasks import InductionTask
 
 
 def stored_run(root, steps=(0, 10, 20), vocab=40, length=12, **model):
-    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 4, "n_key_value_heads": 2, "attention": "kv_shift", **model}
+    sizes = {
+        "n_layers": 2,
+        "d_model": 16,
+        "n_heads": 4,
+        "n_key_value_heads": 2,
+        "attention": "kv_shift",
+        **model,
+    }
     config = RunConfig(
         task=InductionTask(vocab_size=vocab, length=length),
         model=ModelConfig(d_vocab=vocab, n_ctx=length, **sizes),
@@ -25,7 +34,12 @@ def stored_run(root, steps=(0, 10, 20), vocab=40, length=12, **model):
         if config.model.attention == "kv_shift":
             made.layers[0].attn.beta.data[0, 1] *= -1  # a head that subtracts what it reads
         checkpoint.save(run.checkpoint_path(step), checkpoint.model_state(made))
-        row = {"step": step, "eval_loss": 3 - step / 100, "accuracy": step / 100, "accuracy_first": step / 200}
+        row = {
+            "step": step,
+            "eval_loss": 3 - step / 100,
+            "accuracy": step / 100,
+            "accuracy_first": step / 200,
+        }
         if config.model.attention == "kv_shift":
             for layer, block in enumerate(made.layers):
                 for g in range(config.model.kv_heads):
@@ -54,10 +68,14 @@ def run(make_run):
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Opens the page of a source; at the end it must have logged no error and requested nothing but itself."""
+    """Opens the page of a source; at the end it must have logged no error and requested nothing but
+    itself.
+    """
     opened, complaints, requests = [], [], []
 
-    def open_page(source, words=None, tokens=(3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5), fragment="", **context):
+    def open_page(
+        source, words=None, tokens=(3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5), fragment="", **context
+    ):
         path = write_view(source, tmp_path / "view.html", tokens, words)
         page = browser.new_page(**{"viewport": {"width": 1280, "height": 1000}, **context})
         page.set_default_timeout(60_000)

@@ -19,10 +19,16 @@ def cached(run, step):
 
 
 def shown_by_loops(run, step, layer, head, view):
-    """What a view shows [query, key], one entry at a time from the model's raw pattern and beta, or q and raw k."""
+    """What a view shows [query, key], one entry at a time from the model's raw pattern and beta, or
+    q and raw k.
+    """
     model, cache = run.model(step), cached(run, step)
     attn, n, g = model.layers[layer].attn, len(ROW), head // 2
-    pattern, beta, alpha = cache["pattern", layer][0, head], attn.beta[g].detach(), attn.alpha[g].detach()
+    pattern, beta, alpha = (
+        cache["pattern", layer][0, head],
+        attn.beta[g].detach(),
+        attn.alpha[g].detach(),
+    )
     shown = np.zeros((n, n))
     for q in range(n):
         for k in range(q + 1):
@@ -34,9 +40,18 @@ def shown_by_loops(run, step, layer, head, view):
                     continue
                 moved = torch.zeros(1, n, 2, attn.d_head)
                 moved[0, k] = cache["k_raw", layer, "attn"][0, k - back] * alpha[back]
-                shown[q, k] = cache["rot_q", layer][0, q, head] @ attn.rotary(moved)[0, k, g] / attn.d_head**0.5
+                shown[q, k] = (
+                    cache["rot_q", layer][0, q, head]
+                    @ attn.rotary(moved)[0, k, g]
+                    / attn.d_head**0.5
+                )
             else:
-                shown[q, k] = {"raw": own, "value1": own, "value2": previous, "effective": own + previous}[view]
+                shown[q, k] = {
+                    "raw": own,
+                    "value1": own,
+                    "value2": previous,
+                    "effective": own + previous,
+                }[view]
     return shown
 
 
@@ -148,12 +163,18 @@ def test_hovering_a_token_lists_where_it_attends(show, run):
 
 
 def test_token_text_stays_text(show, run):
-    evil = "<script>window.hacked = 1</script>", "</script><img src=x onerror='window.hacked=1'>", "<b>bold</b>"
+    evil = (
+        "<script>window.hacked = 1</script>",
+        "</script><img src=x onerror='window.hacked=1'>",
+        "<b>bold</b>",
+    )
     tokens = [*evil, *(str(i) for i in ROW[3:])]
     page = show(run, tokens)
     assert page.locator(".token").all_text_contents() == tokens
     page.locator(".token").nth(1).hover()
-    assert hover(page, 1, 0).locator("span").inner_text() == f"query 1 ‘{evil[1]}’ → key 0 ‘{evil[0]}’"
+    assert (
+        hover(page, 1, 0).locator("span").inner_text() == f"query 1 ‘{evil[1]}’ → key 0 ‘{evil[0]}’"
+    )
     assert page.locator("body img, body b b, body svg script").count() == 0
     assert page.evaluate("window.hacked") is None
 
@@ -161,13 +182,19 @@ def test_token_text_stays_text(show, run):
 def test_the_plane_marks_alpha1_and_beta1_of_the_step_on_the_field(show, run):
     page = show(run)
     page.locator(".head").nth(3).click()  # the second head of key/value head 1
-    alpha, beta = (getattr(run.model(20).layers[0].attn, name)[1].tolist() for name in ("alpha", "beta"))
+    alpha, beta = (
+        getattr(run.model(20).layers[0].attn, name)[1].tolist() for name in ("alpha", "beta")
+    )
     written = page.locator("#weights").inner_text().replace("−", "-")
-    assert [float(x) for x in re.findall(r"-?\d+\.\d+", written)] == pytest.approx([*alpha, *beta], abs=0.0051)
+    assert [float(x) for x in re.findall(r"-?\d+\.\d+", written)] == pytest.approx(
+        [*alpha, *beta], abs=0.0051
+    )
     frame, now = page.locator("#path .axis"), page.locator("#path .now")
     left, top, width = (float(frame.get_attribute(name)) for name in ("x", "y", "width"))
     field = page.evaluate("JSON.parse(document.getElementById('data').textContent).field")
-    share = [(weight - field["low"]) / (field["high"] - field["low"]) for weight in (alpha[0], beta[0])]
+    share = [
+        (weight - field["low"]) / (field["high"] - field["low"]) for weight in (alpha[0], beta[0])
+    ]
     assert float(now.get_attribute("cx")) == pytest.approx(left + share[0] * width)
     assert float(now.get_attribute("cy")) == pytest.approx(top + (1 - share[1]) * width)
     # In the light the field is darker where its loss is lower.
@@ -177,7 +204,9 @@ def test_the_plane_marks_alpha1_and_beta1_of_the_step_on_the_field(show, run):
 
 
 def test_heads_are_sorted_by_a_score_and_filtered_by_layer(show):
-    """Three layers of four heads: one attends to the token before, the others spread their attention."""
+    """Three layers of four heads: one attends to the token before, the others spread their
+    attention.
+    """
     patterns = torch.ones(3, 4, 12, 12).tril()
     patterns[2, 1] = torch.eye(12).roll(1, dims=0)
     patterns[2, 1, 0] = torch.eye(12)[0]

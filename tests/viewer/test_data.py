@@ -1,4 +1,6 @@
-"""What the page is given: patterns within the quantisation error, the stripe by brute force, the promised size."""
+"""What the page is given: patterns within the quantisation error, the stripe by brute force, the
+promised size.
+"""
 
 import base64
 import gzip
@@ -31,14 +33,18 @@ def in_page(html):
 
 
 def decoded(texts, n, causal=True):
-    """Panels [count, n, n] and the error that `quantised` allows each row, read by its formula, entry by entry."""
+    """Panels [count, n, n] and the error that `quantised` allows each row, read by its formula,
+    entry by entry.
+    """
     size = n * (n + 1) // 2 if causal else n * n
     parts = []
     for text in texts:
         content = gzip.decompress(base64.b64decode(text))
         count = len(content) // (8 * n + size)
         ends = np.frombuffer(content[: 8 * n * count], "<f4").reshape(2, count, n).astype(float)
-        parts.append((*ends, np.frombuffer(content[8 * n * count :], np.uint8).reshape(count, size)))
+        parts.append(
+            (*ends, np.frombuffer(content[8 * n * count :], np.uint8).reshape(count, size))
+        )
     low, high, levels = (np.concatenate(part) for part in zip(*parts, strict=True))
     values = np.zeros((len(levels), n, n))
     for i in range(len(levels)):
@@ -57,9 +63,13 @@ def cached(model, hook, **hooks):
 
 def test_every_pattern_is_the_models_within_the_quantisation_error(run):
     values, error = decoded(view_data(run, ROW)["rows"][0]["panels"]["pattern"], len(ROW))
-    true = np.stack([cached(run.model(step), "pattern") for step in run.checkpoints]).reshape(values.shape)
+    true = np.stack([cached(run.model(step), "pattern") for step in run.checkpoints]).reshape(
+        values.shape
+    )
     assert (np.abs(values - true) <= error).all()
-    assert np.abs(values - true).max() > 1e-5  # it was quantised: the bound is not met for want of trying
+    assert (
+        np.abs(values - true).max() > 1e-5
+    )  # it was quantised: the bound is not met for want of trying
 
 
 def test_key_routes_are_the_scores_with_the_other_route_cut(run):
@@ -73,7 +83,9 @@ def test_key_routes_are_the_scores_with_the_other_route_cut(run):
 
         # Only the first layer: cutting a route changes what later layers read.
         hook = {"blocks.0.attn.hook_alpha": without}
-        true = np.stack([cached(run.model(step), "attn_scores", **hook)[0] for step in run.checkpoints])
+        true = np.stack(
+            [cached(run.model(step), "attn_scores", **hook)[0] for step in run.checkpoints]
+        )
         values, error = (x.reshape(3, 2, 4, *x.shape[1:])[:, 0] for x in (values, error))
         lower = np.tril(np.ones(true.shape, dtype=bool))
         assert (np.abs(values - true) <= error)[lower].all()
@@ -112,7 +124,11 @@ def test_weights_metrics_and_path_are_the_runs(run):
         assert data["path"]["alpha1"][1][0][i] == attns[1].alpha[0, 0].item()
         assert data["path"]["beta1"][0][1][i] == attns[0].beta[1, 0].item()
     assert data["steps"] == [0, 10, 20]
-    assert data["metrics"] == {"loss": [3.0, 2.9, 2.8], "accuracy": [0.0, 0.1, 0.2], "first": [0.0, 0.05, 0.1]}
+    assert data["metrics"] == {
+        "loss": [3.0, 2.9, 2.8],
+        "accuracy": [0.0, 0.1, 0.2],
+        "first": [0.0, 0.05, 0.1],
+    }
     assert (data["n_layers"], data["n_heads"], data["group"]) == (2, 4, 2)
 
 
@@ -188,10 +204,16 @@ def test_of_a_model_that_mixes_tokens_elsewhere_too_patterns_alone_are_shown(sma
 
 @given(st.integers(1, 4), st.integers(1, 6), st.data())
 def test_what_fits_is_left_out_in_the_order_that_is_promised(n_rows, n_steps, data):
-    sizes = st.lists(st.lists(st.integers(1, 50), min_size=n_steps, max_size=n_steps), min_size=n_rows, max_size=n_rows)
+    sizes = st.lists(
+        st.lists(st.integers(1, 50), min_size=n_steps, max_size=n_steps),
+        min_size=n_rows,
+        max_size=n_rows,
+    )
     base, routes, most = data.draw(sizes), data.draw(sizes), data.draw(st.integers(1, 2000))
     if base[0][-1] > most:
-        with pytest.raises(ConfigError, match=r"The patterns of one sequence need .* fewer tokens, layers or heads"):
+        with pytest.raises(
+            ConfigError, match=r"The patterns of one sequence need .* fewer tokens, layers or heads"
+        ):
             what_fits(base, routes, most)
         return
     with_routes, rows, steps = what_fits(base, routes, most)
@@ -224,11 +246,16 @@ def test_a_page_says_what_it_has_no_room_for(make_run):
         assert ("key1" in data["rows"][0]["panels"]) == ("key routes" not in data["left_out"])
         assert data["metrics"]["loss"] == [3 - step / 100 for step in data["steps"]]
         assert (
-            len(data["heads"]) == len(data["beta"]) == len(data["rows"][0]["panels"]["pattern"]) == len(data["steps"])
+            len(data["heads"])
+            == len(data["beta"])
+            == len(data["rows"][0]["panels"]["pattern"])
+            == len(data["steps"])
         )
     assert left_out[-1].startswith("Left out, for the size of the page: key routes, 2 of 3 rows, ")
     assert left_out[-1].endswith(" of 6 checkpoints.")
-    with pytest.raises(ConfigError, match=r"The patterns of one sequence need .* or allow more with `megabytes`"):
+    with pytest.raises(
+        ConfigError, match=r"The patterns of one sequence need .* or allow more with `megabytes`"
+    ):
         view_data(run, megabytes=0.12)
 
 
@@ -239,6 +266,12 @@ def test_a_cache_must_be_of_the_rows_it_is_shown_with(run):
     _, one = run.model(20).run_with_cache(tokens[:1], remove_batch_dim=True)
     assert len(view_data(both, tokens)["rows"]) == 2
     assert len(view_data(one, ROW)["rows"]) == 1
-    for cache, rows, held in ((both, tokens[1:], 2), (one, tokens, 1), (both, torch.cat([tokens, tokens]), 2)):
-        with pytest.raises(ConfigError, match=f"tokens has {len(rows)} sequences, but the cache has {held}"):
+    for cache, rows, held in (
+        (both, tokens[1:], 2),
+        (one, tokens, 1),
+        (both, torch.cat([tokens, tokens]), 2),
+    ):
+        with pytest.raises(
+            ConfigError, match=f"tokens has {len(rows)} sequences, but the cache has {held}"
+        ):
             view_data(cache, rows)

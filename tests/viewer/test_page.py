@@ -86,4 +86,8 @@ def test_the_examples_of_the_documentation_run(tmp_path, monkeypatch):
     names = {}
     for example in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         exec(example, names)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.html", "patterns.html", "run.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine.html",
+        "patterns.html",
+        "run.html",
+    ]

@@ -1,4 +1,6 @@
-"""The page in a real browser, beyond patterns: predictions, tags, rows, readers of a key, overlays, links, pictures."""
+"""The page in a real browser, beyond patterns: predictions, tags, rows, readers of a key, overlays,
+links, pictures.
+"""
 
 import re
 import xml.etree.ElementTree as ET
@@ -25,7 +27,9 @@ def test_hovering_a_token_tells_what_is_predicted_there(show, run):
     page.locator(".token").nth(4).hover()
     chances = run.model(20)(torch.tensor([ROW]))[0, 4].softmax(-1)
     top = chances.topk(5)
-    words = {i: f"t{at}" for at, i in enumerate(ROW) if ROW.count(i) == 1}  # one id has one name, or its own number
+    words = {
+        i: f"t{at}" for at, i in enumerate(ROW) if ROW.count(i) == 1
+    }  # one id has one name, or its own number
     expected = [words.get(i, str(i)) for i in top.indices.tolist()]
     assert page.locator("#predictions .text").all_inner_texts() == expected
     assert numbers(page, "#predictions .number") == pytest.approx(top.values.tolist(), abs=6e-4)
@@ -44,7 +48,9 @@ def test_hovering_a_token_tells_what_is_predicted_there(show, run):
     page.keyboard.press("Home")
     page.locator(".token").nth(4).hover()
     first = run.model(0)(torch.tensor([ROW]))[0, 4].topk(5).indices.tolist()
-    assert page.locator("#predictions .text").all_inner_texts() == [words.get(i, str(i)) for i in first]
+    assert page.locator("#predictions .text").all_inner_texts() == [
+        words.get(i, str(i)) for i in first
+    ]
 
 
 def test_who_attends_to_a_key_is_listed_and_shades_the_row(show, run):
@@ -61,7 +67,9 @@ def test_who_attends_to_a_key_is_listed_and_shades_the_row(show, run):
     assert found[0] == pytest.approx(pattern[3:, 3].max(), abs=0.005)
     # A token of the row is shaded as its own query's entry is.
     picture = pixels(page)
-    colors = page.locator(".token").evaluate_all("tokens => tokens.map(token => token.style.background)")
+    colors = page.locator(".token").evaluate_all(
+        "tokens => tokens.map(token => token.style.background)"
+    )
     assert colors[:3] == [""] * 3  # they come before it and cannot see it
     for query in range(3, 12):
         assert [int(c) for c in re.findall(r"\d+", colors[query])] == picture[query, 3, :3].tolist()
@@ -79,13 +87,17 @@ def test_value_weighted_patterns_are_times_the_norm_of_the_value(show, run, kind
     page.get_by_label("Value-weighted").check()
     page.locator(".head").nth(5).click()
     cache = cached(run, 20)
-    norms = cache["v" if kind == "raw" else "v_raw", 1, "attn"][0, :, 0].norm(dim=-1).detach().numpy()
+    norms = (
+        cache["v" if kind == "raw" else "v_raw", 1, "attn"][0, :, 0].norm(dim=-1).detach().numpy()
+    )
     true = shown_by_loops(run, 20, 1, 1, kind) * norms
     for query, key in ((4, 1), (7, 7), (11, 3)):
         amount, unit = hover(page, query, key).locator("b").inner_text().split(" ", 1)
         assert unit == "(weight × ‖v‖)"
         value, half_digit = number(amount)
-        assert value == pytest.approx(true[query, key], abs=half_digit + 0.02 * np.abs(true[query]).max())
+        assert value == pytest.approx(
+            true[query, key], abs=half_digit + 0.02 * np.abs(true[query]).max()
+        )
     page.locator("input[value=key1]").check()
     assert page.get_by_label("Value-weighted").is_disabled()
 
@@ -105,8 +117,11 @@ def test_heads_overlay_each_in_its_colour(show, run):
     assert (both != alone).any()
     shown = [shown_by_loops(run, 20, layer, head, "raw") for layer, head in ((0, 0), (1, 1))]
     said = re.fullmatch(r"0\.0 (\S+), 1\.1 (\S+)", hover(page, 7, 4).locator("b").inner_text())
-    assert [float(text) for text in said.groups()] == pytest.approx([each[7, 4] for each in shown], abs=0.01)
-    # The order in which they were chosen does not matter to the mix of two colours, and a second click takes one away.
+    assert [float(text) for text in said.groups()] == pytest.approx(
+        [each[7, 4] for each in shown], abs=0.01
+    )
+    # The order in which they were chosen does not matter to the mix of two colours, and a second
+    # click takes one away.
     page.locator(".head").first.click()
     assert page.locator("#overlaid").inner_text().split() == ["1.1"]
     page.get_by_label("Overlay heads").uncheck()
@@ -120,7 +135,9 @@ def test_rows_are_chosen_and_each_has_its_own_tokens(show, run):
     assert page.locator(".token").all_inner_texts() == [str(i) for i in ROW[:7]]
     assert pixels(page).shape[:2] == (7, 7)
     page.locator("#row").select_option("2")
-    assert "There is no induction stripe" in page.locator("#heads-note").inner_text().replace("there", "There")
+    assert "There is no induction stripe" in page.locator("#heads-note").inner_text().replace(
+        "there", "There"
+    )
     assert page.locator("rect.stripe").count() == 0
     page = show(run)
     assert page.locator("#row-choice").is_hidden()
@@ -128,7 +145,14 @@ def test_rows_are_chosen_and_each_has_its_own_tokens(show, run):
 
 def test_pages_of_patterns_leave_out_what_they_do_not_know(show):
     page = show(torch.ones(2, 1, 5, 5).tril(), tokens="the cat sat the cat".split())
-    for hidden in ("#time", "#views", "#value-choice", "#predictions-panel", "#plane-panel", "#row-choice"):
+    for hidden in (
+        "#time",
+        "#views",
+        "#value-choice",
+        "#predictions-panel",
+        "#plane-panel",
+        "#row-choice",
+    ):
         assert page.locator(hidden).is_hidden(), hidden
     assert page.locator(".token").all_inner_texts() == "the cat sat the cat".split()
     assert page.locator("rect.stripe").count() == 2
@@ -152,7 +176,12 @@ def test_a_link_opens_on_what_was_shown(show, run):
     page.locator("#link").click()
     link = page.locator("#link-text").input_value()
     asked = {name: value[0] for name, value in parse_qs(urlparse(link).fragment).items()}
-    assert (asked["row"], asked["step"], asked["view"], asked["key"]) == ("1", "0", "effective", "2")
+    assert (asked["row"], asked["step"], asked["view"], asked["key"]) == (
+        "1",
+        "0",
+        "effective",
+        "2",
+    )
     page.wait_for_function("link => location.href === link", arg=link)  # the address is the link
     seen = "main, #tokens, #measured, #explained"
     before = page.locator(seen).all_inner_texts(), pixels(page).tolist()
@@ -177,7 +206,9 @@ def saved(page, folder):
 
 @pytest.mark.parametrize("overlaid", [False, True])
 def test_the_picture_is_saved_as_svg(show, run, tmp_path, overlaid):
-    page = show(run, ["<b>", "&", "\x08", *(f"t{i}" for i in range(3, 12))])  # byte tokens have control characters
+    page = show(
+        run, ["<b>", "&", "\x08", *(f"t{i}" for i in range(3, 12))]
+    )  # byte tokens have control characters
     if overlaid:
         page.get_by_label("Overlay heads").check()
         page.locator(".head").nth(2).click()
@@ -188,10 +219,15 @@ def test_the_picture_is_saved_as_svg(show, run, tmp_path, overlaid):
     picture = pixels(page)
     drawn = [[int(c) for c in re.findall(r"\d+", cell.get("fill"))] for cell in cells]
     assert drawn == [picture[q, k, :3].tolist() for q in range(12) for k in range(q + 1)]
-    assert sum(each.get("class") == "stripe" for each in root.iter()) == page.locator("rect.stripe").count()
+    assert (
+        sum(each.get("class") == "stripe" for each in root.iter())
+        == page.locator("rect.stripe").count()
+    )
     texts = [each.text for each in root.iter(f"{space}text")]
     assert texts[0].endswith("effective, step 20")
-    assert texts.count("<b>") == texts.count("&") == texts.count("\ufffd") == 2  # beside the picture and above it
+    assert (
+        texts.count("<b>") == texts.count("&") == texts.count("\ufffd") == 2
+    )  # beside the picture and above it
 
 
 def test_a_notebooks_frame_gives_the_fragment_and_saves_pictures(browser, run):

@@ -1,4 +1,6 @@
-"""A page of what is no run: models, caches and patterns of any make, with tokens as people write them."""
+"""A page of what is no run: models, caches and patterns of any make, with tokens as people write
+them.
+"""
 
 from pathlib import Path
 
@@ -20,7 +22,13 @@ WORDS = "the cat sat . the cat".split()
 @pytest.fixture(scope="module")
 def model():
     cfg = ModelConfig(
-        n_layers=2, d_model=16, n_heads=4, n_key_value_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"
+        n_layers=2,
+        d_model=16,
+        n_heads=4,
+        n_key_value_heads=2,
+        d_vocab=40,
+        n_ctx=12,
+        attention="kv_shift",
     )
     return Transformer(cfg, seed=0)
 
@@ -47,14 +55,31 @@ def close(data, true, row=0, causal=True):
 
 def test_patterns_are_taken_in_every_form_that_people_hold(patterns):
     one = patterns[:, 0]
-    forms = [one, one.numpy(), one.double(), list(one), tuple(one.numpy()), [layer[None] for layer in one]]
+    forms = [
+        one,
+        one.numpy(),
+        one.double(),
+        list(one),
+        tuple(one.numpy()),
+        [layer[None] for layer in one],
+    ]
     forms.append(one[:, None])
     for form in forms:
         data = view_data(form, WORDS)
         assert close(data, one)
         assert data["rows"][0]["tokens"] == WORDS
-        assert (data["title"], data["about"], data["steps"]) == ("Attention patterns", "2 layers of 3 heads", [0])
-        assert data["metrics"] is data["path"] is data["beta"] is data["rows"][0]["predictions"] is None
+        assert (data["title"], data["about"], data["steps"]) == (
+            "Attention patterns",
+            "2 layers of 3 heads",
+            [0],
+        )
+        assert (
+            data["metrics"]
+            is data["path"]
+            is data["beta"]
+            is data["rows"][0]["predictions"]
+            is None
+        )
     assert close(view_data(one[0], WORDS), one[:1])  # one layer
     assert close(view_data(one.to(torch.bfloat16), WORDS), one.to(torch.bfloat16).float())
 
@@ -75,7 +100,11 @@ def test_words_say_how_ids_read(patterns):
     expected = [f"<{i}>" for i in ids]
     for words in (Tokenizer(), "<{}>".format, {i: f"<{i}>" for i in ids}, expected):
         for tokens in (ids, torch.tensor(ids), np.array([ids]), "7 8 9 5 7 8", "7,8,9,5,7,8"):
-            given = tokens if not isinstance(tokens, str) else [int(t) for t in tokens.replace(",", " ").split()]
+            given = (
+                tokens
+                if not isinstance(tokens, str)
+                else [int(t) for t in tokens.replace(",", " ").split()]
+            )
             assert view_data(patterns[:, 0], given, words)["rows"][0]["tokens"] == expected
     assert view_data(patterns[:, 0], "7,8,9,5,7,8")["rows"][0]["tokens"] == list(map(str, ids))
     assert view_data(patterns[:, 0], ids)["rows"][0]["tokens"] == list(map(str, ids))
@@ -88,7 +117,11 @@ def test_heads_are_tagged_by_what_they_attend_to():
     heads[:, :, 0] = 1
     for q in range(n):
         last = max((j for j in range(q) if tokens[j] == tokens[q]), default=None)
-        for head, key in ((0, None if last is None else last + 1), (1, q - 1 if q else 0), (2, last)):
+        for head, key in (
+            (0, None if last is None else last + 1),
+            (1, q - 1 if q else 0),
+            (2, last),
+        ):
             if key is not None:
                 heads[head, q, 0] = 0
                 heads[head, q, key] = 1
@@ -101,7 +134,9 @@ def test_heads_are_tagged_by_what_they_attend_to():
     assert layer[3]["tags"] == [3]
     # Without a token that repeats, only what goes by position can be scored.
     [layer] = view_data(heads, list(range(n)))["heads"][0]
-    assert [head["scores"][0] for head in layer] == [head["scores"][2] for head in layer] == [None] * 4
+    assert (
+        [head["scores"][0] for head in layer] == [head["scores"][2] for head in layer] == [None] * 4
+    )
     assert layer[1]["tags"] == [1]
 
 
@@ -125,8 +160,15 @@ def bridged():
 
 def windowed():
     """A model whose layers see the last 16 tokens only, and whose ids 1 and 2 are special."""
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return MistralForCausalLM(MistralConfig(vocab_size=50, num_key_value_heads=2, sliding_window=16, **sizes))
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    return MistralForCausalLM(
+        MistralConfig(vocab_size=50, num_key_value_heads=2, sliding_window=16, **sizes)
+    )
 
 
 OTHERS = {
@@ -141,7 +183,9 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_librarys_model_has_the_tags_of_head_scores_and_its_own_predictions(name):
     other = OTHERS[name]()
-    data = view_data(other, ROW, {})  # a bridge brings a tokenizer; by no words, ids read as themselves
+    data = view_data(
+        other, ROW, {}
+    )  # a bridge brings a tokenizer; by no words, ids read as themselves
     assert (data["title"], data["scored"]) == (type(other).__name__, "random tokens, repeated")
     same_scores(data, other)
     with torch.no_grad():
@@ -162,7 +206,9 @@ def test_predictions_are_the_models(model):
         best = chances.topk(5)
         found = row["predictions"]
         top = unpacked(found["top"][0], "<u4").reshape(-1, 5)
-        assert [[data["words"][i] for i in at] for at in top] == [[f"w{i}" for i in at] for at in best.indices.tolist()]
+        assert [[data["words"][i] for i in at] for at in top] == [
+            [f"w{i}" for i in at] for at in best.indices.tolist()
+        ]
         chance = unpacked(found["chance"][0], "<u2").reshape(-1, 5) / 65535
         assert np.abs(chance - best.values.detach().numpy()).max() < 1e-5
         assert [data["words"][i] for i in found["target"][:-1]] == [f"w{i}" for i in ids[1:]]
@@ -183,7 +229,11 @@ def test_held_out_rows_have_the_tasks_targets(run):
         assert found["asked"] == "target"
         scored = [at for at, i in enumerate(found["target"]) if i >= 0]
         assert 0 < len(scored) < 12
-        assert all(data["words"][found["target"][at]] == row["tokens"][at + 1] for at in scored if at + 1 < 12)
+        assert all(
+            data["words"][found["target"][at]] == row["tokens"][at + 1]
+            for at in scored
+            if at + 1 < 12
+        )
         assert np.isfinite(unpacked(found["loss"][-1], "<f4")[scored]).all()
 
 
@@ -218,7 +268,9 @@ def test_a_models_words_are_looked_up(model):
     assert data["rows"][0]["tokens"] == ["x", "y", "3", "7"]  # "3" is a word, 7 is none: an id
     true = model.run_with_cache(torch.tensor([[3, 4, 5, 7]]))[1]["pattern", 0][0].detach()
     assert np.abs(shown(data)[0][0] - true.numpy()).max() < 0.01
-    with pytest.raises(ConfigError, match="tokens holds 'why', which is not a word of the model's vocabulary"):
+    with pytest.raises(
+        ConfigError, match="tokens holds 'why', which is not a word of the model's vocabulary"
+    ):
         view_data(model, ["x", "why"], words)
 
 
@@ -234,8 +286,16 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
     ("source", "tokens", "sentence"),
     [
         ("patterns", WORDS[:5], "patterns.* 6"),
-        ("patterns", [WORDS, WORDS[:3]], "The sequences have 3 to 6 tokens, but patterns must be of one length"),
-        ("patterns", None, "tokens are not given, but only a run and its model have sequences of their own"),
+        (
+            "patterns",
+            [WORDS, WORDS[:3]],
+            "The sequences have 3 to 6 tokens, but patterns must be of one length",
+        ),
+        (
+            "patterns",
+            None,
+            "tokens are not given, but only a run and its model have sequences of their own",
+        ),
         ("patterns", [], "The sequence has 0 positions"),
         ("patterns", 3, "tokens is 3, but must be ids or words"),
         ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or sequences of them"),
@@ -245,14 +305,25 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
         ("model", [1] * 13, "The sequence has 13 positions, but must have 1 to n_ctx=12"),
         ("run", [1, 40], "outside the vocabulary"),
-        ("linear", ROW, "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge"),
+        (
+            "linear",
+            ROW,
+            "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge",
+        ),
     ],
 )
 def test_what_cannot_be_shown_is_one_sentence(model, patterns, run, source, tokens, sentence):
     one = patterns[:, 0].clone()
     nan = one.clone()
     nan[0, 1, 4, 2] = torch.nan
-    sources = {"run": run, "patterns": one, "wide": one[..., :5], "nan": nan, "text": "gpt2", "model": model}
+    sources = {
+        "run": run,
+        "patterns": one,
+        "wide": one[..., :5],
+        "nan": nan,
+        "text": "gpt2",
+        "model": model,
+    }
     sources["linear"] = torch.nn.Linear(2, 2)
     with pytest.raises(ConfigError, match=sentence) as error:
         view_data(sources[source], tokens)

@@ -1,4 +1,6 @@
-"""The page in a real browser: the keyboard, playing and holding, narrow windows, notebooks, the policy."""
+"""The page in a real browser: the keyboard, playing and holding, narrow windows, notebooks, the
+policy.
+"""
 
 import re
 
@@ -18,7 +20,9 @@ def test_everything_works_from_the_keyboard(show, run):
         focused = "document.activeElement.id || document.activeElement.className || document.activeElement.name"
         reached.append(page.evaluate(focused))
         both = "[document.activeElement, document.activeElement.closest('label')]"  # a hidden radio's label has it
-        outlines = page.evaluate(f"{both}.map(element => element && getComputedStyle(element).outlineStyle)")
+        outlines = page.evaluate(
+            f"{both}.map(element => element && getComputedStyle(element).outlineStyle)"
+        )
         assert set(outlines) & {"solid", "double"}, reached
     expected = "link save play step view value stripe overlay direction token head picture"
     assert [name.split()[0] for name in reached] == expected.split()
@@ -60,5 +64,8 @@ def test_the_policy_stops_foreign_scripts_and_loads(browser, run, tmp_path):
     page.wait_for_selector("body[data-ready]")
     inject = "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
     assert page.evaluate(f"{inject}; window.ran") is None
-    assert page.evaluate("fetch('data:text/plain,x').then(() => 'loaded', () => 'blocked')") == "blocked"
+    assert (
+        page.evaluate("fetch('data:text/plain,x').then(() => 'loaded', () => 'blocked')")
+        == "blocked"
+    )
     page.close()

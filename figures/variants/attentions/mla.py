@@ -1,16 +1,20 @@
-"""Multi-head latent attention (MLA), plain and with a shifted key and value: Appendix J of arXiv 2411.19574.
+"""Multi-head latent attention (MLA), plain and with a shifted key and value: Appendix J of arXiv
+2411.19574.
 
-MLA (DeepSeek-V2, arXiv 2405.04434) makes the keys and values of all heads from one latent vector of each token,
+MLA (DeepSeek-V2, arXiv 2405.04434) makes the keys and values of all heads from one latent vector of
+each token,
 
     c_t = W_D x_t  in R^r,    k_t = (W_UK c_t, R_t W_KR x_t),    v_t = W_UV c_t,    q_t = (q^C_t, R_t q^R_t),
 
-where all heads share the rotated part of the keys. Scores are q . k / sqrt(d_head) over all channels. A cache of MLA
-would store only c and W_KR x of each token; here it stores keys and values.
+where all heads share the rotated part of the keys. Scores are q . k / sqrt(d_head) over all
+channels. A cache of MLA would store only c and W_KR x of each token; here it stores keys and
+values.
 
-The appendix has d_model 768, 12 heads, r = 256, 32 rotated and 32 unrotated channels, and no low-rank
-queries. It does not say how wide values are, whether c is normalised, which heads are shifted, or whether the shifted
-head's rotated part is shifted too. Here values are d_head wide, c is not normalised, the first head's key and the last
-head's value are shifted, and the rotated part, which all heads share, is not.
+The appendix has d_model 768, 12 heads, r = 256, 32 rotated and 32 unrotated channels, and no
+low-rank queries. It does not say how wide values are, whether c is normalised, which heads are
+shifted, or whether the shifted head's rotated part is shifted too. Here values are d_head wide, c
+is not normalised, the first head's key and the last head's value are shifted, and the rotated part,
+which all heads share, is not.
 """
 
 import torch
@@ -27,7 +31,9 @@ from ihlab.model.shift import TokenShift
 
 
 def rope_width(cfg: ModelConfig) -> int:
-    """Return the number of a head's channels that are rotated: half, and even (the paper's 32 of 64)."""
+    """Return the number of a head's channels that are rotated: half, and even (the paper's 32 of
+    64).
+    """
     if cfg.positional != "rope":
         return 0
     return max(2, 2 * (cfg.head_width // 4))
@@ -36,14 +42,17 @@ def rope_width(cfg: ModelConfig) -> int:
 class LatentAttention(Attention):
     """latent -> keys and values -> rotary on the shared part -> scores -> softmax -> output.
 
-    Here r = `rank`, and the last `rope_width` of a head's d_head channels are rotated. Hook points are those of
-    `Attention`, with the shared part repeated for each head, and hook_latent [batch, pos, r]: c.
+    Here r = `rank`, and the last `rope_width` of a head's d_head channels are rotated. Hook points
+    are those of `Attention`, with the shared part repeated for each head, and hook_latent [batch,
+    pos, r]: c.
     """
 
     rank: int | None = None
     """Width of the latent vector. None: d_model / 3, rounded down (the paper's 256 of 768)."""
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__(cfg, generator, layer)
         self.hook_latent = HookPoint()
         if self.rotary is not None:
@@ -69,12 +78,15 @@ class LatentAttention(Attention):
 
 
 class ShiftedLatentAttention(LatentAttention):
-    """Latent attention in which the first head's key and the last head's value are the previous token's.
+    """Latent attention in which the first head's key and the last head's value are the previous
+    token's.
 
     hook_alpha [h, 2, d_head] and hook_beta [h, 2] are (0, 1) where shifted, otherwise (1, 0).
     """
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__(cfg, generator, layer)
         current, before = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
         beta = current.repeat(cfg.n_heads, 1)

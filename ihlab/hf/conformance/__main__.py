@@ -20,7 +20,9 @@ from ihlab.hf.conformance.suite import Result, line, said, verdict
 from tasks.config import ConfigError, require
 
 LIMIT = 150  # seconds of processor time for a family in the table
-COLUMNS = [name for name in black_box.CHECKS if name != "compiled"]  # to trace every family would take most of the time
+COLUMNS = [
+    name for name in black_box.CHECKS if name != "compiled"
+]  # to trace every family would take most of the time
 
 
 def named(where: str) -> Any:
@@ -34,11 +36,14 @@ def named(where: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # code of the user, which may also end the process
-        raise ConfigError(f"--model is {where!r}, which cannot be imported: {said(error)}.") from error
+        raise ConfigError(
+            f"--model is {where!r}, which cannot be imported: {said(error)}."
+        ) from error
 
 
 def cell(result: Result) -> str:
-    """Return an outcome for a table: a failure's size if known, and in parentheses the check that it may follow from.
+    """Return an outcome for a table: a failure's size if known, and in parentheses the check that
+    it may follow from.
 
     It is empty if all is right. An asterisk: the cache says that it cannot crop.
     """
@@ -59,42 +64,71 @@ def cell(result: Result) -> str:
 
 def row(family: str, kind: str) -> str:
     """Return the row of a family in a Markdown table. The family is checked in a separate process."""
-    command = [sys.executable, "-m", "ihlab.hf.conformance", "--family", family, "--json", "--kernels", kind]
+    command = [
+        sys.executable,
+        "-m",
+        "ihlab.hf.conformance",
+        "--family",
+        family,
+        "--json",
+        "--kernels",
+        kind,
+    ]
     limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT, LIMIT))
     command += ["--checks", *COLUMNS]
-    lines = subprocess.run(command, capture_output=True, preexec_fn=limit, check=False).stdout.splitlines()
+    lines = subprocess.run(
+        command, capture_output=True, preexec_fn=limit, check=False
+    ).stdout.splitlines()
     results = [Result(**json.loads(line)) for line in lines]
     cells = {result.check: cell(result) for result in results}
     return f"|{family}|{'|'.join(cells.get(name, f'over {LIMIT} s') for name in COLUMNS)}|"
 
 
 def local() -> Any:
-    """Yield the families with local state. A family that cannot be tried is named on standard error."""
+    """Yield the families with local state. A family that cannot be tried is named on standard
+    error.
+    """
     for family in sorted(CAUSAL):
         try:
             if has_local_state(partial(tiny, family)):
                 yield family
         except Exception as error:  # transformers may refuse the sizes in any way
-            print(f"{family} cannot be tried: {' '.join(str(error).split())[:100]}", file=sys.stderr, flush=True)
+            print(
+                f"{family} cannot be tried: {' '.join(str(error).split())[:100]}",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Return 1 if a check fails that `--allow` does not name."""
     parser = argparse.ArgumentParser("python -m ihlab.hf.conformance", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--model", metavar="MODULE:FUNCTION", help="a function that returns the model")
-    what.add_argument("--family", metavar="NAME", help="a tiny random model of a causal family of transformers")
+    what.add_argument(
+        "--model", metavar="MODULE:FUNCTION", help="a function that returns the model"
+    )
+    what.add_argument(
+        "--family", metavar="NAME", help="a tiny random model of a causal family of transformers"
+    )
     what.add_argument("--families", action="store_true", help="list the families with local state")
     parser.add_argument("--table", action="store_true", help="with --families: check them all")
     parser.add_argument("--checks", nargs="+", metavar="CHECK", help="only these checks")
-    parser.add_argument("--allow", nargs="+", metavar="CHECK", default=[], help="a failure of these is a known limit")
+    parser.add_argument(
+        "--allow",
+        nargs="+",
+        metavar="CHECK",
+        default=[],
+        help="a failure of these is a known limit",
+    )
     parser.add_argument(
         "--kernels",
         choices=("installed", "stand-in"),
         default="installed",
         help="stand-in: keep packed documents apart on a CPU, by PyTorch code in place of the kernels",
     )
-    parser.add_argument("--json", action="store_true", help="print each result as a JSON object in a line")
+    parser.add_argument(
+        "--json", action="store_true", help="print each result as a JSON object in a line"
+    )
     options = parser.parse_args(arguments)
     if options.table and not options.families:
         parser.error("--table needs --families.")
@@ -121,7 +155,10 @@ def main(arguments: list[str] | None = None) -> int:
             print(printed, flush=True)
             results.append(result)
         if options.family and not has_local_state(make):
-            print(f"{options.family} has no local state: tokens see earlier ones only by attention.", file=sys.stderr)
+            print(
+                f"{options.family} has no local state: tokens see earlier ones only by attention.",
+                file=sys.stderr,
+            )
     except ConfigError as error:
         parser.error(str(error))
     if said_last := verdict(results):

@@ -1,6 +1,8 @@
-"""Checks of any causal model of transformers. Each compares the model's output with its output in a simpler setting.
+"""Checks of any causal model of transformers. Each compares the model's output with its output in a
+simpler setting.
 
-The simpler setting is the whole sequence at once, a document alone, a sequence without padding, or no cache.
+The simpler setting is the whole sequence at once, a document alone, a sequence without padding, or
+no cache.
 """
 
 import copy
@@ -34,13 +36,17 @@ from ihlab.hf.conformance.compare import (
 )
 
 MANY = 130
-"""Number of tokens that are read one by one, larger than the length at which a cache might truncate a state."""
+"""Number of tokens that are read one by one, larger than the length at which a cache might truncate
+a state.
+"""
 LONG = 530
 """Number of tokens in one pass, larger than the blocks of 256 or 512 in which code may work."""
 
 
 def chunks(model: Any) -> None:
-    """Read the same tokens in one pass, one by one, and in chunks of several sizes; then more tokens one by one."""
+    """Read the same tokens in one pass, one by one, and in chunks of several sizes; then more
+    tokens one by one.
+    """
     ids = tokens(model, 2, 10)
     for sizes in ([1] * 10, [5, *[1] * 5], [5, 5], [1, 4, 5], [8, 1, 1], [3, 2, 2, 3]):
         same(in_chunks(model, ids, sizes), logits(model, ids), f"in chunks of {sizes}")
@@ -49,7 +55,9 @@ def chunks(model: Any) -> None:
 
 
 def _nearly_same(model: Any, sizes: list[int], what: str) -> None:
-    """Compare many tokens in chunks and in one pass. Where two experts score the same, rounding decides: draw again."""
+    """Compare many tokens in chunks and in one pass. Where two experts score the same, rounding
+    decides: draw again.
+    """
     errors = []
     for seed in range(3):
         ids = tokens(model, 1, sum(sizes), seed)
@@ -64,11 +72,17 @@ def long(model: Any) -> None:
     most = int(min(LONG, positions_of(model)))
     if most <= 256:
         raise NotApplicableError(f"it has {most} positions")
-    _nearly_same(precise(model), [90] * (most // 90) + [most % 90] * (most % 90 > 0), f"{most} tokens in one pass")
+    _nearly_same(
+        precise(model),
+        [90] * (most // 90) + [most % 90] * (most % 90 > 0),
+        f"{most} tokens in one pass",
+    )
 
 
 def _positions(model: Any, mask: Tensor) -> list[dict[str, Tensor]]:
-    """Return the inputs to try with a mask: its `position_ids`, and also none if the position encoding is relative."""
+    """Return the inputs to try with a mask: its `position_ids`, and also none if the position
+    encoding is relative.
+    """
     if not takes(model, "position_ids"):
         return [{}]
     ids = tokens(model, 1, 5)
@@ -123,7 +137,9 @@ def embeds(model: Any) -> None:
     sizes = [5, 1, 1, 1]
     same(in_chunks(model, vectors, sizes), in_chunks(model, ids, sizes), "inputs_embeds in chunks")
     real = mask.bool()
-    of_vectors, right = (logits(model, sequence, attention_mask=mask)[real] for sequence in (vectors, ids))
+    of_vectors, right = (
+        logits(model, sequence, attention_mask=mask)[real] for sequence in (vectors, ids)
+    )
     same(of_vectors, right, "inputs_embeds with padding")
 
 
@@ -133,7 +149,10 @@ def uneven(model: Any) -> None:
     many = model.generate(ids, attention_mask=mask, max_new_tokens=5, do_sample=False)
     for row, real, new in zip(ids, mask.bool(), many[:, 7:], strict=True):
         single = model.generate(row[None, real], max_new_tokens=5, do_sample=False)[0, -5:]
-        demand(torch.equal(new, single), "a batch padded on the left generates other tokens than its sequences alone")
+        demand(
+            torch.equal(new, single),
+            "a batch padded on the left generates other tokens than its sequences alone",
+        )
 
 
 def interleaved(model: Any) -> None:
@@ -166,13 +185,19 @@ def rollback(model: Any) -> None:
     ids, other = tokens(model, 3, 11), tokens(model, 3, 5, seed=5)
     for gone, step in ((3, 3), (2, 3), (3, 1)):
         _, cache = read(model, None, ids[:, :8])
-        said = "" if getattr(cache, "is_croppable", True) else ", though the cache says is_croppable=False"
+        said = (
+            ""
+            if getattr(cache, "is_croppable", True)
+            else ", though the cache says is_croppable=False"
+        )
         method(cache, "activate_past_recording")()
         for chunk in ids[:, 8:].split(step, dim=1):
             _, cache = read(model, cache, chunk)
         cache.crop(-gone)
         result = in_chunks(model, other, [1] * 5, cache)
-        right = in_chunks(model, torch.cat([ids[:, :-gone], other], dim=1), [8, *[1] * (8 - gone)])[:, 11 - gone :]
+        right = in_chunks(model, torch.cat([ids[:, :-gone], other], dim=1), [8, *[1] * (8 - gone)])[
+            :, 11 - gone :
+        ]
         same(result, right, f"after crop(-{gone}){said}")
 
 
@@ -181,7 +206,9 @@ def assisted(model: Any) -> None:
     ids = tokens(model, 1, 14)
     helper = copy.deepcopy(model)
     weight = helper.get_output_embeddings().weight
-    weight.add_(weight.std() * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)))
+    weight.add_(
+        weight.std() * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2))
+    )
     greedy = model.generate(ids, max_new_tokens=12, do_sample=False)
     for what, options in (
         ("an assistant", {"assistant_model": helper}),
@@ -202,7 +229,9 @@ def beams(model: Any) -> None:
         generated = []
         for use_cache in (True, False):
             torch.manual_seed(0)
-            generated.append(model.generate(ids, max_new_tokens=8, use_cache=use_cache, **arguments))
+            generated.append(
+                model.generate(ids, max_new_tokens=8, use_cache=use_cache, **arguments)
+            )
         demand(torch.equal(*generated), f"{what} with a cache gives other tokens than without")
 
 
@@ -215,7 +244,9 @@ def window(model: Any) -> None:
     ids = tokens(model, 2, width + 7)
     right = logits(model, ids)
     for sizes in ([width - 2, *[1] * 9], [width, 7], [width + 3, 1, 1, 2], [width - 1, 1, 7]):
-        same(in_chunks(model, ids, sizes), right, f"beyond a window of {width}, in chunks of {sizes}")
+        same(
+            in_chunks(model, ids, sizes), right, f"beyond a window of {width}, in chunks of {sizes}"
+        )
 
 
 CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
@@ -237,7 +268,9 @@ CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
     **modes.CHECKS,
     **gradients.CHECKS,
 }
-"""The requirement and the function of each check, keyed by its name. A check comes after those that it builds on."""
+"""The requirement and the function of each check, keyed by its name. A check comes after those that
+it builds on.
+"""
 MUST_RUN = (
     "chunks",
     "long",
@@ -252,4 +285,6 @@ MUST_RUN = (
 )
 """Checks of what each model must be able to do."""
 MAY_REFUSE = set(CHECKS) - set(MUST_RUN)
-"""Checks of features that a model may lack: a refusal is then no fault, if the model is not a shifted one."""
+"""Checks of features that a model may lack: a refusal is then no fault, if the model is not a
+shifted one.
+"""

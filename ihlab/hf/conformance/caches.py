@@ -1,4 +1,6 @@
-"""Checks of what a cache can do: start again, have a fixed size, be read by compiled code, and change its batch."""
+"""Checks of what a cache can do: start again, have a fixed size, be read by compiled code, and
+change its batch.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +22,9 @@ from ihlab.hf.conformance.compare import (
 
 
 def fixed(model: Any) -> StaticCache:
-    """Return an empty static cache. Raises `NotApplicableError` for a model with its own type of cache."""
+    """Return an empty static cache. Raises `NotApplicableError` for a model with its own type of
+    cache.
+    """
     _, cache = read(model, None, tokens(model, 1, 2))
     if not isinstance(cache, DynamicCache):
         raise NotApplicableError(f"its cache, a {type(cache).__name__}, has no static form")
@@ -32,7 +36,9 @@ def reset(model: Any) -> None:
     ids, other = tokens(model, 2, 6), tokens(model, 2, 6, seed=5)
     _, cache = read(model, None, ids)
     method(cache, "reset")()
-    same(in_chunks(model, other, [4, 1, 1], cache), in_chunks(model, other, [4, 1, 1]), "after reset")
+    same(
+        in_chunks(model, other, [4, 1, 1], cache), in_chunks(model, other, [4, 1, 1]), "after reset"
+    )
 
 
 def static(model: Any) -> None:
@@ -57,7 +63,9 @@ def compiled(model: Any) -> None:
     model.forward = forward
     config = CompileConfig(backend="eager", fullgraph=False, mode=None)
     config._compile_all_devices = True
-    _generated(model, [4, 2], "compiled steps", cache_implementation="static", compile_config=config)
+    _generated(
+        model, [4, 2], "compiled steps", cache_implementation="static", compile_config=config
+    )
 
 
 def _generated(model: Any, lengths: list[int], what: str, **options: Any) -> None:

@@ -1,4 +1,6 @@
-"""Helpers of the checks: random tokens, a model's logits with and without a cache, and comparisons of results."""
+"""Helpers of the checks: random tokens, a model's logits with and without a cache, and comparisons
+of results.
+"""
 
 import copy
 import dis
@@ -31,13 +33,17 @@ class FaultError(AssertionError):
 def is_refusal(error: BaseException) -> bool:
     """Return whether an error deliberately refuses something unsupported, and is not a crash.
 
-    A refusal has a message, is a `ValueError`, `RuntimeError` or `ImportError`, and comes from a `raise` statement
-    outside torch and the standard library.
+    A refusal has a message, is a `ValueError`, `RuntimeError` or `ImportError`, and comes from a
+    `raise` statement outside torch and the standard library.
     """
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
-    if place is None or not str(error) or not isinstance(error, ValueError | RuntimeError | ImportError):
+    if (
+        place is None
+        or not str(error)
+        or not isinstance(error, ValueError | RuntimeError | ImportError)
+    ):
         return False
     package = str(place.tb_frame.f_globals.get("__name__")).split(".")[0]
     is_raised = place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
@@ -45,13 +51,17 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def half_types(model: Any) -> str:
-    """Return the names of the floating-point types of a model's weights that have less than 32 bits."""
+    """Return the names of the floating-point types of a model's weights that have less than 32
+    bits.
+    """
     types = {x.dtype for x in model.parameters() if x.is_floating_point() and x.dtype.itemsize < 4}
     return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
 
 
 def in_float32(model: Any) -> Any:
-    """Return a float32 copy of a model. Buffers that no checkpoint has, such as rotary angles, are computed again."""
+    """Return a float32 copy of a model. Buffers that no checkpoint has, such as rotary angles, are
+    computed again.
+    """
     model = copy.deepcopy(model).float()
     stored, rounded = model.state_dict(), dict(model.named_buffers())
     for name, buffer in type(model)(model.config).named_buffers():
@@ -67,7 +77,9 @@ def demand(condition: bool, message: str) -> None:
 
 
 def off(result: Tensor, right: Tensor) -> float:
-    """Return the largest difference, as a fraction of the largest correct value (at least 1). Infinite for NaN."""
+    """Return the largest difference, as a fraction of the largest correct value (at least 1).
+    Infinite for NaN.
+    """
     difference = ((result - right).abs().max() / right.abs().max().clamp(min=1)).item()
     return math.inf if math.isnan(difference) else difference
 
@@ -79,11 +91,15 @@ def same(result: Tensor, right: Tensor, what: str, most: float = CLOSE) -> None:
 
 def tokens(model: Any, rows: int, length: int, seed: int = 0) -> Tensor:
     """Return random tokens [rows, length], none of them 0."""
-    return torch.randint(1, model.config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(
+        1, model.config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def _named(ids: Tensor) -> dict[str, Tensor]:
-    """Return token ids [batch, pos], or their embeddings [batch, pos, d_model], keyed by the argument's name."""
+    """Return token ids [batch, pos], or their embeddings [batch, pos, d_model], keyed by the
+    argument's name.
+    """
     return {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
 
 
@@ -94,7 +110,9 @@ def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
 
 
 def precise(model: Any) -> Any:
-    """Return a copy in float64, or the model itself if it does not run so. Over many tokens, rounding adds up."""
+    """Return a copy in float64, or the model itself if it does not run so. Over many tokens,
+    rounding adds up.
+    """
     double = copy.deepcopy(model).double()
     try:
         logits(double, tokens(model, 1, 4))
@@ -104,16 +122,23 @@ def precise(model: Any) -> Any:
 
 
 def reach(model: Any) -> float:
-    """Return by how much the logits at the last of 8 tokens change if the 7 tokens before it are replaced."""
+    """Return by how much the logits at the last of 8 tokens change if the 7 tokens before it are
+    replaced.
+    """
     ids = tokens(model, 1, 8)
     other = torch.cat([tokens(model, 1, 7, seed=1), ids[:, 7:]], dim=1)
     return off(logits(model, other)[:, 7], logits(model, ids)[:, 7])
 
 
 def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
-    """Return the logits of the next tokens, and the cache after them: `past_key_values`, `cache_params` or `state`."""
+    """Return the logits of the next tokens, and the cache after them: `past_key_values`,
+    `cache_params` or `state`.
+    """
     names = inspect.signature(model.forward).parameters
-    name = next((name for name in ("past_key_values", "cache_params", "state") if name in names), "past_key_values")
+    name = next(
+        (name for name in ("past_key_values", "cache_params", "state") if name in names),
+        "past_key_values",
+    )
     output = model(**_named(ids), use_cache=True, **{name: cache}, **inputs)
     if output.get(name) is None:
         raise NotApplicableError("it returns no cache")
@@ -129,23 +154,34 @@ def positions_of(model: Any) -> float:
     """Return how many positions a model has. Rotary embeddings that are not scaled have no end."""
     config = model.config
     ropes = getattr(config, "rope_parameters", None) or {}
-    kinds = {rope.get("rope_type") for rope in (ropes, *ropes.values()) if isinstance(rope, dict)} - {None}
+    kinds = {
+        rope.get("rope_type") for rope in (ropes, *ropes.values()) if isinstance(rope, dict)
+    } - {None}
     most = getattr(config, "max_position_embeddings", None)
     return math.inf if most is None or kinds == {"default"} else most
 
 
 def in_chunks(
-    model: Any, ids: Tensor, sizes: Iterable[int], cache: Any = None, mask: Any = None, position_ids: Any = None
+    model: Any,
+    ids: Tensor,
+    sizes: Iterable[int],
+    cache: Any = None,
+    mask: Any = None,
+    position_ids: Any = None,
 ) -> Tensor:
-    """Return the logits of tokens that are read in chunks, with an optional cache of earlier tokens.
+    """Return the logits of tokens that are read in chunks, with an optional cache of earlier
+    tokens.
 
-    `mask` ([batch, pos] or [batch, 1, query, key]) and `position_ids` cover the tokens of all chunks.
+    `mask` ([batch, pos] or [batch, 1, query, key]) and `position_ids` cover the tokens of all
+    chunks.
     """
     results, start = [], 0
     for chunk in ids.split(list(sizes), dim=1):
         stop, inputs = start + chunk.shape[1], {}
         if mask is not None:
-            inputs["attention_mask"] = mask[:, :stop] if mask.ndim == 2 else mask[:, :, start:stop, :stop]
+            inputs["attention_mask"] = (
+                mask[:, :stop] if mask.ndim == 2 else mask[:, :, start:stop, :stop]
+            )
         if position_ids is not None:
             inputs["position_ids"] = position_ids[:, start:stop]
         result, cache = read(model, cache, chunk, **inputs)
@@ -173,7 +209,9 @@ def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor]:
 
 
 def off_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor) -> float:
-    """Return the largest difference to a sequence alone. `sequences`: the number of each token's; 0 is padding."""
+    """Return the largest difference to a sequence alone. `sequences`: the number of each token's; 0
+    is padding.
+    """
     errors = []
     for row, numbers in enumerate(sequences):
         for number in numbers[numbers > 0].unique():
@@ -182,7 +220,9 @@ def off_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor) -> fl
     return max(errors)
 
 
-def same_as_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor, what: str, most: float = CLOSE) -> None:
+def same_as_alone(
+    model: Any, results: Tensor, ids: Tensor, sequences: Tensor, what: str, most: float = CLOSE
+) -> None:
     """Raise `FaultError` unless logits are those of each sequence alone."""
     error = off_alone(model, results, ids, sequences)
     demand(error <= most, f"{what}: logits differ by {error:.1e}")

@@ -1,11 +1,18 @@
-"""Tiny random models of the causal families of transformers, and which of the families have local state."""
+"""Tiny random models of the causal families of transformers, and which of the families have local
+state.
+"""
 
 import itertools
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
-from transformers.cache_utils import DynamicCache, DynamicIndexedLayer, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    DynamicCache,
+    DynamicIndexedLayer,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
@@ -36,7 +43,12 @@ WIDTHS = {
 }
 SIZES: dict[str, Any] = {
     **{name: size for size, names in WIDTHS.items() for name in names.split()},
-    **{"vocab_size": 50, "eos_token_id": None, "attention_types": [[["global", "local"], 1]], "is_decoder": True},
+    **{
+        "vocab_size": 50,
+        "eos_token_id": None,
+        "attention_types": [[["global", "local"], 1]],
+        "is_decoder": True,
+    },
 }
 OWN: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1, 3]},
@@ -45,7 +57,12 @@ OWN: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
         "activation_sparsity_pattern": [0.0] * 4,
         "num_kv_shared_layers": 2,
-        **{"vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 8, "laurel_rank": 4, "altup_num_inputs": 2},
+        **{
+            "vocab_size_per_layer_input": 50,
+            "hidden_size_per_layer_input": 8,
+            "laurel_rank": 4,
+            "altup_num_inputs": 2,
+        },
     },
     "gemma4_text": {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
@@ -64,14 +81,18 @@ LARGEST = 30_000_000  # parameters
 
 
 def tiny(family: str) -> Any:
-    """Return a small causal model with random weights, whose config has the values of `SIZES` and `OWN`."""
+    """Return a small causal model with random weights, whose config has the values of `SIZES` and
+    `OWN`.
+    """
     choose("family", family, sorted(CAUSAL))
     kind = CONFIG_MAPPING[family]
     known = kind().to_dict()
     sizes = {name: value for name, value in SIZES.items() if name in known}
     for name in ("layer_types", "layers_block_type"):
         if types := list(dict.fromkeys(known.get(name) or ())):
-            sizes[name] = list(itertools.islice(itertools.cycle(types), sizes.get("num_hidden_layers", 4)))
+            sizes[name] = list(
+                itertools.islice(itertools.cycle(types), sizes.get("num_hidden_layers", 4))
+            )
     if "kv_lora_rank" in known:  # latent attention has no groups
         sizes["num_key_value_heads"] = sizes["num_attention_heads"]
     config = kind(**sizes | OWN.get(family, {}))
@@ -79,21 +100,28 @@ def tiny(family: str) -> Any:
     with torch.device("meta"):
         size = AutoModelForCausalLM.from_config(config).num_parameters()
     require(size <= LARGEST, f"{size:,} parameters")
-    return AutoModelForCausalLM.from_config(config, experts_implementation="eager").eval()  # others lack float64
+    return AutoModelForCausalLM.from_config(
+        config, experts_implementation="eager"
+    ).eval()  # others lack float64
 
 
 @torch.no_grad()
 def has_local_state(make: MakeModel) -> bool:
-    """Return whether earlier tokens still change the logits when each attention layer sees only the token itself.
+    """Return whether earlier tokens still change the logits when each attention layer sees only the
+    token itself.
 
-    Some old families write out their own attention, which cannot be replaced. So the model must also be stateful, by
-    its class, or its cache must hold more than keys and values.
+    Some old families write out their own attention, which cannot be replaced. So the model must
+    also be stateful, by its class, or its cache must hold more than keys and values.
     """
     model = without_attention(make())
     if reach(model) < 1e-4:
         return False
     cache = model(input_ids=tokens(model, 1, 8), use_cache=True).get("past_key_values")
-    cache = getattr(cache, "self_attention_cache", cache)  # of a decoder that could also read an encoder
+    cache = getattr(
+        cache, "self_attention_cache", cache
+    )  # of a decoder that could also read an encoder
     attention = {DynamicLayer, DynamicSlidingWindowLayer, DynamicIndexedLayer}
-    plain = cache is None or (type(cache) is DynamicCache and {type(layer) for layer in cache.layers} <= attention)
+    plain = cache is None or (
+        type(cache) is DynamicCache and {type(layer) for layer in cache.layers} <= attention
+    )
     return model._is_stateful or not plain

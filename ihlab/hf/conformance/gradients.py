@@ -6,7 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ihlab.hf.conformance.compare import ROUGH, NotApplicableError, demand, in_chunks, logits, off, precise, tokens
+from ihlab.hf.conformance.compare import (
+    ROUGH,
+    NotApplicableError,
+    demand,
+    in_chunks,
+    logits,
+    off,
+    precise,
+    tokens,
+)
 
 STEPS = (1e-3, 5e-4, 2.5e-4)
 """Finite differences of a parameter, as fractions of its root mean square."""
@@ -19,19 +28,28 @@ def _loss(results: Tensor, ids: Tensor) -> Tensor:
 
 
 def _weights(model: Any) -> dict[str, Tensor]:
-    return {name: x for name, x in model.named_parameters() if x.requires_grad and x.is_floating_point()}
+    return {
+        name: x for name, x in model.named_parameters() if x.requires_grad and x.is_floating_point()
+    }
 
 
 def _unclear(model: Any, weights: dict[str, Tensor], seed: int) -> list[str]:
-    """Compare gradients at random tokens, and return the parameters along which the loss is no smooth curve."""
+    """Compare gradients at random tokens, and return the parameters along which the loss is no
+    smooth curve.
+    """
     ids, random = tokens(model, 2, 6, seed), torch.Generator().manual_seed(seed)
     with torch.enable_grad():
         start = _loss(logits(model, ids), ids)
-    gradients = torch.autograd.grad(start, list(weights.values()), allow_unused=True, materialize_grads=True)
+    gradients = torch.autograd.grad(
+        start, list(weights.values()), allow_unused=True, materialize_grads=True
+    )
     slopes, noise = {}, 0.0
     for (name, weight), of_weight in zip(weights.items(), gradients, strict=True):
         before = weight.detach().clone()
-        direction = torch.randn(weight.shape, generator=random, dtype=weight.dtype) * before.pow(2).mean().sqrt()
+        direction = (
+            torch.randn(weight.shape, generator=random, dtype=weight.dtype)
+            * before.pow(2).mean().sqrt()
+        )
         losses = {}
         for step in (*STEPS, TINY):
             for signed in (step, -step):
@@ -40,7 +58,11 @@ def _unclear(model: Any, weights: dict[str, Tensor], seed: int) -> list[str]:
         weight.data = before
         measured = [(losses[step] - losses[-step]) / (2 * step) for step in STEPS]
         noise = max(noise, abs(losses[TINY] + losses[-TINY] - 2 * start.item()) / STEPS[0])
-        slopes[name] = ((of_weight * direction).sum().item(), measured[1], max(measured) - min(measured))
+        slopes[name] = (
+            (of_weight * direction).sum().item(),
+            measured[1],
+            max(measured) - min(measured),
+        )
     largest = max(abs(right) for _, right, _ in slopes.values())
     unclear = []
     for name, (slope, right, spread) in slopes.items():
@@ -56,10 +78,12 @@ def _unclear(model: Any, weights: dict[str, Tensor], seed: int) -> list[str]:
 
 
 def gradient(model: Any) -> None:
-    """Compare the gradient along a random direction of each parameter with a finite difference, in float64.
+    """Compare the gradient along a random direction of each parameter with a finite difference, in
+    float64.
 
-    A loss that is computed in float32 somewhere goes in steps, and jumps where a router selects other experts. So the
-    check measures both, and takes other tokens for the parameters that are concerned.
+    A loss that is computed in float32 somewhere goes in steps, and jumps where a router selects
+    other experts. So the check measures both, and takes other tokens for the parameters that are
+    concerned.
     """
     model = precise(model)
     if model.dtype != torch.float64:
@@ -70,7 +94,9 @@ def gradient(model: Any) -> None:
         left = {name: left[name] for name in unclear}
         if not left:
             return
-    raise NotApplicableError(f"not measurable: along {unclear[0]}, the loss goes in steps, as if computed in float32")
+    raise NotApplicableError(
+        f"not measurable: along {unclear[0]}, the loss goes in steps, as if computed in float32"
+    )
 
 
 @torch.enable_grad()
@@ -81,17 +107,25 @@ def cached_gradient(model: Any) -> None:
     for results in (in_chunks(model, ids, [4, 4]), logits(model, ids)):
         try:
             of_weights = torch.autograd.grad(
-                _loss(results, ids), list(weights.values()), allow_unused=True, materialize_grads=True
+                _loss(results, ids),
+                list(weights.values()),
+                allow_unused=True,
+                materialize_grads=True,
             )
         except RuntimeError as error:
             if "inplace operation" not in str(error):
                 raise
-            raise NotApplicableError("autograd refuses it: the cache changes its state in place") from error
+            raise NotApplicableError(
+                "autograd refuses it: the cache changes its state in place"
+            ) from error
         gradients.append(of_weights)
     largest = nn.utils.get_total_norm(gradients[1], torch.inf).item()
     for name, chunked, right in zip(weights, *gradients, strict=True):
         difference = off(chunked / largest, right / largest)
-        demand(difference <= ROUGH, f"read in two chunks, the gradients of {name} differ by {difference:.1e}")
+        demand(
+            difference <= ROUGH,
+            f"read in two chunks, the gradients of {name} differ by {difference:.1e}",
+        )
 
 
 CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {

@@ -1,4 +1,6 @@
-"""Checks of the ways to run a model: implementations of attention, training mode, autocast and bf16."""
+"""Checks of the ways to run a model: implementations of attention, training mode, autocast and
+bf16.
+"""
 
 import copy
 import tempfile
@@ -25,7 +27,9 @@ SIZES = [4, 5]
 
 
 def inputs_of(model: Any) -> list[tuple[str, Tensor, dict[str, Any], Tensor]]:
-    """Return inputs of each kind: its name, tokens, arguments, and which tokens count. Refused ones are left out."""
+    """Return inputs of each kind: its name, tokens, arguments, and which tokens count. Refused ones
+    are left out.
+    """
     ids, mask = padded(model, [9, 6], left=True)
     every = torch.ones_like(mask)
     kinds = [("", ids, {}, every), ("padded on the left, ", ids, {"attention_mask": mask}, mask)]
@@ -59,7 +63,9 @@ def attention(model: Any) -> None:
 
 
 def without_dropout(model: Any) -> Any:
-    """Set all probabilities of dropout, and noise in a router, to 0, in place, and return the model."""
+    """Set all probabilities of dropout, and noise in a router, to 0, in place, and return the
+    model.
+    """
     for owner in (model.config, *model.modules()):
         for name, value in list(vars(owner).items()):
             random = isinstance(owner, torch.nn.Dropout) and name == "p"
@@ -72,7 +78,9 @@ def without_dropout(model: Any) -> Any:
 
 @torch.enable_grad()
 def training(model: Any) -> None:
-    """Compare training mode without dropout with evaluation mode, and change tokens that earlier ones must not see."""
+    """Compare training mode without dropout with evaluation mode, and change tokens that earlier
+    ones must not see.
+    """
     kinds = inputs_of(model)
     right = [logits(model, ids, **given) for _, ids, given, _ in kinds]
     ids = kinds[0][1]
@@ -94,7 +102,9 @@ def training(model: Any) -> None:
         same(gradients[-1], gradients[0], f"{where}, other gradients")
         for (what, given_ids, given, real), expected in zip(kinds, right, strict=True):
             result = logits(model, given_ids, **given)
-            same(result[real.bool()], expected[real.bool()], f"{what}{where} and in evaluation mode")
+            same(
+                result[real.bool()], expected[real.bool()], f"{what}{where} and in evaluation mode"
+            )
 
 
 def _mean(result: Tensor, right: Tensor) -> float:
@@ -110,7 +120,10 @@ def bf16(model: Any) -> None:
         half = type(model).from_pretrained(folder, dtype=torch.bfloat16).eval()
     once = _mean(logits(half, ids), logits(model, ids))
     steps = _mean(in_chunks(half, ids, [1] * 32), in_chunks(model, ids, [1] * 32))
-    demand(steps <= 1.5 * once, f"in bf16, a mean error of {steps:.1e} token by token, {once:.1e} in one pass")
+    demand(
+        steps <= 1.5 * once,
+        f"in bf16, a mean error of {steps:.1e} token by token, {once:.1e} in one pass",
+    )
 
 
 def autocast(model: Any) -> None:
@@ -124,14 +137,20 @@ def autocast(model: Any) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         errors = _mean(logits(model, ids), right), _mean(in_chunks(model, ids, sizes), steps)
     for what, error in zip(("one pass", "token by token"), errors, strict=True):
-        demand(error <= most, f"in autocast, {what}: a mean error of {error:.1e} of the logits' standard deviation")
+        demand(
+            error <= most,
+            f"in autocast, {what}: a mean error of {error:.1e} of the logits' standard deviation",
+        )
 
 
 AUTOCAST = 6
 """Largest error in autocast, as a multiple of the error with rounded weights."""
 CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "attention": ("eager attention: as fused attention", attention),
-    "training": ("training mode without dropout: as evaluation mode, and no token sees a later one", training),
+    "training": (
+        "training mode without dropout: as evaluation mode, and no token sees a later one",
+        training,
+    ),
     "bf16": ("bf16 token by token: as exact as one pass", bf16),
     "autocast": ("autocast: nearly as float32", autocast),
 }

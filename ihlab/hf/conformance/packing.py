@@ -1,4 +1,6 @@
-"""Checks of inputs that say which tokens belong together: packed documents, and masks with four dimensions."""
+"""Checks of inputs that say which tokens belong together: packed documents, and masks with four
+dimensions.
+"""
 
 import copy
 from collections.abc import Callable
@@ -43,13 +45,16 @@ def collated(sizes: list[int], **convention: bool) -> dict[str, Any]:
 
 def numbered(sizes: list[list[int]]) -> torch.Tensor:
     """Return the number of each token's document [row, pos], counted from 1."""
-    return torch.stack([torch.arange(1, len(row) + 1).repeat_interleave(torch.tensor(row)) for row in sizes])
+    return torch.stack(
+        [torch.arange(1, len(row) + 1).repeat_interleave(torch.tensor(row)) for row in sizes]
+    )
 
 
 def packed(model: Any, **convention: bool) -> None:
     """Read documents in one sequence: a few, many, and long ones.
 
-    If a document alone has other logits, the message also gives the errors without attention and without convolutions.
+    If a document alone has other logits, the message also gives the errors without attention and
+    without convolutions.
     """
 
     def error(one: Any) -> float:
@@ -62,8 +67,12 @@ def packed(model: Any, **convention: bool) -> None:
         if (worst := error(model)) > most:
             parts = [f"{error(without_attention(copy.deepcopy(model))):.1e} without attention"]
             if any(isinstance(module, nn.Conv1d) for module in model.modules()):
-                parts.append(f"{error(without_convolutions(copy.deepcopy(model))):.1e} without convolutions")
-            raise FaultError(f"documents of a packed sequence: logits differ by {worst:.1e} ({', '.join(parts)})")
+                parts.append(
+                    f"{error(without_convolutions(copy.deepcopy(model))):.1e} without convolutions"
+                )
+            raise FaultError(
+                f"documents of a packed sequence: logits differ by {worst:.1e} ({', '.join(parts)})"
+            )
 
 
 def packed_rows(model: Any, seq_idx: bool = False) -> None:
@@ -73,7 +82,9 @@ def packed_rows(model: Any, seq_idx: bool = False) -> None:
     ids = tokens(model, ROWS, 8)
     sizes = [[1 + row % 7, 7 - row % 7] for row in range(ROWS)]
     each = [collated(row, return_seq_idx=seq_idx) for row in sizes]
-    results = logits(model, ids, **{name: torch.cat([inputs[name] for inputs in each]) for name in each[0]})
+    results = logits(
+        model, ids, **{name: torch.cat([inputs[name] for inputs in each]) for name in each[0]}
+    )
     same_as_alone(model, results, ids, numbered(sizes), f"documents in {ROWS} rows", ROUGH)
 
 
@@ -90,7 +101,9 @@ def bias_of(visible: torch.Tensor) -> torch.Tensor:
 
 
 def mask_4d(model: Any) -> None:
-    """Pass a mask [batch, 1, query, key], of a padded batch and of packed documents, in one pass and in chunks."""
+    """Pass a mask [batch, 1, query, key], of a padded batch and of packed documents, in one pass
+    and in chunks.
+    """
     _, padding = padded(model, [5, 4, 2], left=True)
     for what, sequences in (("padding", padding), ("documents", numbered([[4, 1, 3]]))):
         ids = tokens(model, *sequences.shape)
@@ -103,7 +116,9 @@ def mask_4d(model: Any) -> None:
 
 
 def tree(model: Any) -> None:
-    """Read branches of a prompt in one chunk, and then children of an earlier branch. The prompt needs no mask."""
+    """Read branches of a prompt in one chunk, and then children of an earlier branch. The prompt
+    needs no mask.
+    """
     if not takes(model, "position_ids"):
         raise NotApplicableError("it takes no position_ids")
     rows, n = TREES.shape
@@ -119,12 +134,19 @@ def tree(model: Any) -> None:
         for start, stop in ((0, 2), (2, 4), (4, 5), (5, 7)):  # all within a small sliding window
             inputs = {}
             if start or masked_prompt:
-                inputs = {"attention_mask": bias[:, :, start:stop, :stop], "position_ids": positions[:, start:stop]}
+                inputs = {
+                    "attention_mask": bias[:, :, start:stop, :stop],
+                    "position_ids": positions[:, start:stop],
+                }
             results, cache = read(model, cache, ids[:, start:stop], **inputs)
             for row in range(rows):
                 for token in range(start, stop):
                     path = logits(model, ids[row, visible[row, token]][None])
-                    same(results[row, token - start], path[0, -1], f"token {token} of a tree of continuations")
+                    same(
+                        results[row, token - start],
+                        path[0, -1],
+                        f"token {token} of a tree of continuations",
+                    )
 
 
 CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {

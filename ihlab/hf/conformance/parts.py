@@ -11,9 +11,13 @@ from transformers.masking_utils import sdpa_mask
 def _own_value(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """Attend to the token itself only. Shapes [batch, head, pos, d_head]; returns [batch, pos, head, d_head]."""
+    """Attend to the token itself only. Shapes [batch, head, pos, d_head]; returns [batch, pos,
+    head, d_head].
+    """
     own_values = value[:, :, -query.shape[2] :]
-    return own_values.repeat_interleave(query.shape[1] // own_values.shape[1], dim=1).transpose(1, 2).contiguous(), None
+    return own_values.repeat_interleave(query.shape[1] // own_values.shape[1], dim=1).transpose(
+        1, 2
+    ).contiguous(), None
 
 
 AttentionInterface.register("own_value", _own_value)
@@ -30,7 +34,9 @@ def without_attention(model: Any) -> Any:
 
 @torch.no_grad()
 def without_convolutions(model: Any) -> Any:
-    """Set the weights of all convolutions to 0, in place, and return the model. Recurrences after them then read 0."""
+    """Set the weights of all convolutions to 0, in place, and return the model. Recurrences after
+    them then read 0.
+    """
     for module in model.modules():
         if isinstance(module, nn.Conv1d):
             for weight in module.parameters():

@@ -2,12 +2,15 @@
 
 Requirements of the model, besides those of `ihlab.hf.conformance`:
 
-- it subclasses the unshifted model's class and uses its parameter names (or it has a method `unshifted()`);
-- each attention, or its shift module, has `alpha` and `beta` [kv_head, window], with the current token in column 0;
-- `config.shift_first` is "zero" or "own" (absent: "zero"); `config.shift_rule` "taps" or "partial_key_offset".
+- it subclasses the unshifted model's class and uses its parameter names (or it has a method
+  `unshifted()`);
+- each attention, or its shift module, has `alpha` and `beta` [kv_head, window], with the current
+  token in column 0;
+- `config.shift_first` is "zero" or "own" (absent: "zero"); `config.shift_rule` "taps" or
+  "partial_key_offset".
 
-The checks draw the taps themselves. They compare the model with the unshifted one, to whose projections a plain loop
-over tokens applies the shift.
+The checks draw the taps themselves. They compare the model with the unshifted one, to whose
+projections a plain loop over tokens applies the shift.
 """
 
 import copy
@@ -67,7 +70,9 @@ def draw_taps(model: Any) -> None:
 
 
 def loop(weights: Tensor, first: str) -> Any:
-    """Return a hook that mixes a projection's outputs, token by token, with weights [channel, tokens back]."""
+    """Return a hook that mixes a projection's outputs, token by token, with weights [channel,
+    tokens back].
+    """
 
     def hook(module: nn.Module, args: Any, raw: Tensor) -> Tensor:
         mixed = torch.zeros_like(raw)
@@ -86,7 +91,9 @@ def offset_channels(d_head: int) -> Tensor:
     return 4 * torch.arange(d_head) // d_head % 2 == 1
 
 
-def without_rotation(module: Any, args: Any, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def without_rotation(
+    module: Any, args: Any, angles: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
     """Forward hook of rotary embeddings: give the channels that the offset moves the angle 0."""
     cos, sin = angles
     moved = offset_channels(cos.shape[-1])
@@ -94,10 +101,14 @@ def without_rotation(module: Any, args: Any, angles: tuple[Tensor, Tensor]) -> t
 
 
 def shift_by_loop(model: Any) -> Any:
-    """Return the oracle: the unshifted model, to whose projections a loop over tokens applies the shift."""
+    """Return the oracle: the unshifted model, to whose projections a loop over tokens applies the
+    shift.
+    """
     plain, first = unshifted(model), getattr(model.config, "shift_first", "zero")
     has_offset = getattr(model.config, "shift_rule", "taps") == "partial_key_offset"
-    ours, theirs = ([module for module in one.modules() if hasattr(module, "k_proj")] for one in (model, plain))
+    ours, theirs = (
+        [module for module in one.modules() if hasattr(module, "k_proj")] for one in (model, plain)
+    )
     for shifted, attention in zip(ours, theirs, strict=True):
         d_head = attention.head_dim
         for name, projection in (("alpha", attention.k_proj), ("beta", attention.v_proj)):
@@ -118,7 +129,10 @@ def equation_5(model: Any) -> None:
     model = model.double()
     ids = tokens(model, 2, 9)
     oracle = logits(shift_by_loop(model), ids)
-    demand(off(logits(unshifted(model), ids), oracle) > 1e-3, "the shift hardly shows: give the model larger weights")
+    demand(
+        off(logits(unshifted(model), ids), oracle) > 1e-3,
+        "the shift hardly shows: give the model larger weights",
+    )
     same(logits(model, ids), oracle, "against a loop over tokens in float64", 1e-10)
 
 
@@ -128,9 +142,15 @@ def identity(model: Any) -> None:
         taps.zero_()[:, 0] = 1
     ids, mask = padded(model, [9, 6], left=True)
     plain = unshifted(model)
-    demand(torch.equal(logits(model, ids), logits(plain, ids)), "logits are not the unshifted model's, bit for bit")
+    demand(
+        torch.equal(logits(model, ids), logits(plain, ids)),
+        "logits are not the unshifted model's, bit for bit",
+    )
     result, right = (logits(one, ids, attention_mask=mask) for one in (model, plain))
-    demand(torch.equal(result, right), "with padding, logits are not the unshifted model's, bit for bit")
+    demand(
+        torch.equal(result, right),
+        "with padding, logits are not the unshifted model's, bit for bit",
+    )
 
 
 def padded_chunk(model: Any) -> None:
@@ -154,11 +174,15 @@ def parameters(model: Any) -> None:
     demand(new == sides, f"the shift adds {new} parameters, of which {sides} are taps")
     for taps in taps_of(model):
         heads, size = config.num_key_value_heads, getattr(config, "shift_window", 2)
-        demand(taps.shape == (heads, size), f"taps are {list(taps.shape)}, for {heads} key/value heads")
+        demand(
+            taps.shape == (heads, size), f"taps are {list(taps.shape)}, for {heads} key/value heads"
+        )
 
 
 def taps_float32(model: Any) -> None:
-    """Check that taps stay float32 in bf16 and fp16, and at most double the error of half precision."""
+    """Check that taps stay float32 in bf16 and fp16, and at most double the error of half
+    precision.
+    """
     with_taps(model)
     before = [taps.detach().clone() for taps in taps_of(model)]
     plain, ids = unshifted(model), tokens(model, 4, 32)
@@ -166,15 +190,26 @@ def taps_float32(model: Any) -> None:
         errors = []
         for one in (model, plain):
             half = copy.deepcopy(one).to(dtype)
-            errors.append(float((logits(half, ids).float() - logits(one, ids)).abs().mean() / logits(one, ids).std()))
+            errors.append(
+                float(
+                    (logits(half, ids).float() - logits(one, ids)).abs().mean()
+                    / logits(one, ids).std()
+                )
+            )
             if one is model:
                 unchanged = all(map(torch.equal, taps_of(half), before))
                 demand(unchanged, f"taps are not the float32 ones after .to({dtype})")
-        demand(errors[0] <= 2 * errors[1], f"{dtype}: an error of {errors[0]:.1e}, {errors[1]:.1e} without the shift")
+        demand(
+            errors[0] <= 2 * errors[1],
+            f"{dtype}: an error of {errors[0]:.1e}, {errors[1]:.1e} without the shift",
+        )
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    demand(all(map(torch.equal, taps_of(loaded), before)), "taps are not the float32 ones when loaded in bf16")
+    demand(
+        all(map(torch.equal, taps_of(loaded), before)),
+        "taps are not the float32 ones when loaded in bf16",
+    )
 
 
 def lifecycle(model: Any, backend: str) -> None:
@@ -185,7 +220,8 @@ def lifecycle(model: Any, backend: str) -> None:
         model.save_pretrained(folder)
         loaded = AutoModelForCausalLM.from_pretrained(folder).eval()
     demand(
-        torch.equal(logits(loaded, ids, attention_mask=mask), right), "a loaded model's logits are not the saved one's"
+        torch.equal(logits(loaded, ids, attention_mask=mask), right),
+        "a loaded model's logits are not the saved one's",
     )
     size = model.config.vocab_size
     loaded.resize_token_embeddings(size + 8)
@@ -200,7 +236,9 @@ def lifecycle(model: Any, backend: str) -> None:
 
 
 def trained(model: Any) -> None:
-    """Raise `FaultError` unless transformers' Trainer trains a model, including its taps, for 20 steps."""
+    """Raise `FaultError` unless transformers' Trainer trains a model, including its taps, for 20
+    steps.
+    """
     from transformers import PrinterCallback, Trainer, TrainingArguments
 
     before = [x.detach().clone() for x in taps_of(model)]
@@ -218,7 +256,10 @@ def trained(model: Any) -> None:
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    demand(len(losses) == 20 and losses[-1] < losses[0], f"20 steps of Trainer leave the loss at {losses[-1]}")
+    demand(
+        len(losses) == 20 and losses[-1] < losses[0],
+        f"20 steps of Trainer leave the loss at {losses[-1]}",
+    )
     moved = all(not torch.equal(a, b) for a, b in zip(before, taps_of(model), strict=True))
     demand(moved, "20 steps of Trainer leave taps where they are")
 

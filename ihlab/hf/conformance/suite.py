@@ -1,4 +1,6 @@
-"""Run the checks of a model: those of `black_box`, and for shifted keys and values those of `shifted`."""
+"""Run the checks of a model: those of `black_box`, and for shifted keys and values those of
+`shifted`.
+"""
 
 import re
 import traceback
@@ -29,8 +31,9 @@ CHECKS: dict[str, tuple[str, Callable[..., None]]] = {**black_box.CHECKS, **shif
 class Result(NamedTuple):
     """The outcome of one check.
 
-    "pass"; "FAIL"; "limit" (it fails, and the caller allows that); "refuses" (the model says that it does not support
-    this); "-" (the check does not apply). `follows`: the first failed check that a failed one builds on.
+    "pass"; "FAIL"; "limit" (it fails, and the caller allows that); "refuses" (the model says that
+    it does not support this); "-" (the check does not apply). `follows`: the first failed check
+    that a failed one builds on.
     """
 
     check: str
@@ -42,11 +45,14 @@ class Result(NamedTuple):
     @property
     def crashed(self) -> bool:
         """Whether an error ended the check, and not a comparison."""
-        return self.outcome in ("FAIL", "limit") and bool(re.match(r"[\w.]*(Error|Exit)\b", self.detail))
+        return self.outcome in ("FAIL", "limit") and bool(
+            re.match(r"[\w.]*(Error|Exit)\b", self.detail)
+        )
 
 
 def prepared(make: MakeModel) -> Any:
-    """Return a fresh model in evaluation mode, with random taps if it has any, and without an end-of-text token.
+    """Return a fresh model in evaluation mode, with random taps if it has any, and without an
+    end-of-text token.
 
     A model in half precision becomes a float32 copy: rounding would hide faults, or look like one.
     """
@@ -66,7 +72,9 @@ def said(error: BaseException) -> str:
 
 @torch.no_grad()
 def require_checkable(make: MakeModel) -> Any:
-    """Return a model. Raises `ConfigError` unless it is a causal model whose logits depend on earlier tokens."""
+    """Return a model. Raises `ConfigError` unless it is a causal model whose logits depend on
+    earlier tokens.
+    """
     try:
         model = make()
     except (ConfigError, KeyboardInterrupt):
@@ -74,13 +82,18 @@ def require_checkable(make: MakeModel) -> Any:
     except BaseException as error:  # code of the user, which may also end the process
         raise ConfigError(f"The model cannot be made: {said(error)}") from error
     known = isinstance(model, PreTrainedModel) and model.can_generate()
-    require(known, f"The function returns a {type(model).__name__}, but must return a causal model of transformers.")
+    require(
+        known,
+        f"The function returns a {type(model).__name__}, but must return a causal model of transformers.",
+    )
     try:
         change = reach(prepared(lambda: model))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a model may fail in any way
-        raise ConfigError(f"The {type(model).__name__} returns no logits of token ids: {said(error)}") from error
+        raise ConfigError(
+            f"The {type(model).__name__} returns no logits of token ids: {said(error)}"
+        ) from error
     require(
         change > 1e-3,
         f"Earlier tokens change the logits by {change:.0e} of the largest, so a fault would not show: give "
@@ -90,12 +103,17 @@ def require_checkable(make: MakeModel) -> Any:
 
 
 def each(
-    make: MakeModel, checks: Iterable[str] | None = None, backend: str = "inductor", allow: Iterable[str] = ()
+    make: MakeModel,
+    checks: Iterable[str] | None = None,
+    backend: str = "inductor",
+    allow: Iterable[str] = (),
 ) -> Iterator[Result]:
     """Yield the outcome of each check as it ends, for the models that `make()` returns.
 
-    `checks`: names from `CHECKS`; default: all that apply. `backend` is torch.compile's in the check "lifecycle".
-    `allow`: checks whose failure is a known limit. Raises `ConfigError` for a model that cannot be checked.
+    `checks`: names from `CHECKS`; default: all that apply. `backend` is torch.compile's in the
+    check "lifecycle".
+    `allow`: checks whose failure is a known limit. Raises `ConfigError` for a model that cannot be
+    checked.
     """
     allowed = {choose("check", name, CHECKS) for name in allow}
     model = require_checkable(make)
@@ -118,7 +136,9 @@ def each(
             outcome, detail = "FAIL", str(fault)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # an implementation may fail in any way, SystemExit(0) among them
+        except (
+            BaseException
+        ) as error:  # an implementation may fail in any way, SystemExit(0) among them
             may_refuse = name in black_box.MAY_REFUSE and (not has_shift or name == "tree")
             outcome, detail = "refuses" if may_refuse and is_refusal(error) else "FAIL", said(error)
         if outcome == "FAIL" and name in allowed:
@@ -132,11 +152,20 @@ def each(
         if outcome in ("FAIL", "limit"):
             failed.add(name)
             follows = root(name, failed)
-        yield Result(name, requirement, outcome, "; ".join(filter(None, notes)), "" if follows == name else follows)
+        yield Result(
+            name,
+            requirement,
+            outcome,
+            "; ".join(filter(None, notes)),
+            "" if follows == name else follows,
+        )
 
 
 def run(
-    make: MakeModel, checks: Iterable[str] | None = None, backend: str = "inductor", allow: Iterable[str] = ()
+    make: MakeModel,
+    checks: Iterable[str] | None = None,
+    backend: str = "inductor",
+    allow: Iterable[str] = (),
 ) -> list[Result]:
     """Return the outcomes of `each`."""
     return list(each(make, checks, backend, allow))
@@ -150,14 +179,18 @@ def line(result: Result) -> str:
 
 
 def verdict(results: Iterable[Result]) -> str:
-    """Return how many checks failed, and for each that follows from no other its usual cause. Empty if none failed."""
+    """Return how many checks failed, and for each that follows from no other its usual cause. Empty
+    if none failed.
+    """
     failed = [result for result in results if result.outcome == "FAIL"]
     if not failed:
         return ""
     names = {result.check for result in failed}
     first, *others = (result.check for result in failed if result.follows not in names)
     count = {1: "1 check failed"}.get(len(failed), f"{len(failed)} checks failed, first")
-    return "\n".join([f"{count}: {_cause(first, failed)}", *(f"Also: {_cause(name, failed)}" for name in others)])
+    return "\n".join(
+        [f"{count}: {_cause(first, failed)}", *(f"Also: {_cause(name, failed)}" for name in others)]
+    )
 
 
 def _cause(check: str, failed: list[Result]) -> str:
@@ -176,7 +209,8 @@ def table(results: Iterable[Result]) -> str:
 
 
 def as_tests(make: MakeModel, allow: Iterable[str] = ()) -> Callable[[str], None]:
-    """Return a pytest test of each check, for a test file: `test_conformance = as_tests(make_model)`.
+    """Return a pytest test of each check, for a test file: `test_conformance =
+    as_tests(make_model)`.
 
     A refusal skips the test. A failure that `allow` names is an expected failure.
     """

@@ -1,7 +1,7 @@
 """The check of a conversion: on random tokens, the result must have the original's logits.
 
-Configs are not enough: a config may not match its weights, and another class may use them in a way that the config does
-not mention.
+Configs are not enough: a config may not match its weights, and another class may use them in a way
+that the config does not mention.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,10 +17,14 @@ from ihlab.runtime.modes import evaluating
 from tasks.config import require
 
 ERROR_MOST = 3e-5
-"""Largest difference between logits of two implementations in float32, as a fraction of the largest logit."""
+"""Largest difference between logits of two implementations in float32, as a fraction of the largest
+logit.
+"""
 
 ROWS, LENGTH = 2, 64
-"""Shape of the random tokens that original and result read: enough positions for rotary tables and masks to differ."""
+"""Shape of the random tokens that original and result read: enough positions for rotary tables and
+masks to differ.
+"""
 
 
 def precision(original: Any) -> torch.dtype:
@@ -29,15 +33,22 @@ def precision(original: Any) -> torch.dtype:
 
 
 def require_finite(model: Any) -> None:
-    """Raise `ConfigError` for a weight that is not finite, naming its tensor. Skips the meta device."""
+    """Raise `ConfigError` for a weight that is not finite, naming its tensor. Skips the meta
+    device.
+    """
     for name, weight in model.named_parameters():
         if weight.is_floating_point() and weight.itemsize > 1 and not weight.is_meta:
             finite = bool(weight.isfinite().all())
-            require(finite, f"The {type(model).__name__}'s tensor '{name}' holds a number that is not finite.")
+            require(
+                finite,
+                f"The {type(model).__name__}'s tensor '{name}' holds a number that is not finite.",
+            )
 
 
 def require_loaded(model: Any) -> None:
-    """Raise `ConfigError` for a weight without values: one on the meta device, or offloaded by accelerate."""
+    """Raise `ConfigError` for a weight without values: one on the meta device, or offloaded by
+    accelerate.
+    """
     missing = next((name for name, weight in model.named_parameters() if weight.is_meta), None)
     require(
         missing is None,
@@ -47,7 +58,9 @@ def require_loaded(model: Any) -> None:
 
 
 def exact_rotary(model: Any, rotary: Any) -> Any:
-    """Return a model's rotary embedding with its frequencies in float32: `model.to(torch.bfloat16)` rounds them."""
+    """Return a model's rotary embedding with its frequencies in float32: `model.to(torch.bfloat16)`
+    rounds them.
+    """
     rounded = rotary.inv_freq.dtype in (torch.bfloat16, torch.float16)
     return type(rotary)(model.config).to(rotary.inv_freq.device) if rounded else rotary
 
@@ -83,10 +96,14 @@ def require_all_used(original: Any, names: Iterable[str], used: Iterable[str]) -
 
 @torch.no_grad()
 def proven(converted: Transformer, original: Any) -> Transformer:
-    """Return a converted model, in evaluation mode. Raises `ConfigError` if its logits differ from the original's."""
+    """Return a converted model, in evaluation mode. Raises `ConfigError` if its logits differ from
+    the original's.
+    """
     require_finite(original)
     cfg = converted.cfg
-    tokens = torch.randint(cfg.d_vocab, (ROWS, min(LENGTH, cfg.n_ctx)), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(
+        cfg.d_vocab, (ROWS, min(LENGTH, cfg.n_ctx)), generator=torch.Generator().manual_seed(0)
+    )
     with evaluating(original):
         right = _logits(original, tokens, cfg.d_vocab)
     logits = converted.eval()(tokens)
@@ -101,8 +118,12 @@ def proven(converted: Transformer, original: Any) -> Transformer:
     return converted
 
 
-def _logits(model: Any, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> Float[Tensor, "batch pos d_vocab"]:
-    """Return the model's logits, at least in float32, or its hidden states if it has no unembedding."""
+def _logits(
+    model: Any, tokens: Int[Tensor, "batch pos"], d_vocab: int
+) -> Float[Tensor, "batch pos d_vocab"]:
+    """Return the model's logits, at least in float32, or its hidden states if it has no
+    unembedding.
+    """
     if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters()):
         wide = deepcopy(model).float()  # rounding errors would hide small differences
         for ours, theirs in zip(wide.modules(), model.modules(), strict=True):

@@ -1,4 +1,6 @@
-"""Facts from Hugging Face's configs: a model's special tokens, and the attention window of its layers."""
+"""Facts from Hugging Face's configs: a model's special tokens, and the attention window of its
+layers.
+"""
 
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -8,7 +10,9 @@ SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
 
 
 def special_tokens(*configs: Any) -> dict[str, int]:
-    """Return the ids of special tokens in configs, keyed by their config name (bos_token_id). The first config wins."""
+    """Return the ids of special tokens in configs, keyed by their config name (bos_token_id). The
+    first config wins.
+    """
     tokens = dict[str, int]()
     for name, token in _given(configs):
         tokens.setdefault(name, token)
@@ -33,7 +37,9 @@ def reach(config: Any) -> int | None:
     """Return the smallest attention window of a layer; None if no layer has a window."""
     kinds: list[Any] = list(getattr(config, "layer_types", None) or [])
     widths: list[Any] = []
-    windowed = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    windowed = (
+        "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    )
     if windowed:
         widths.append(getattr(config, "sliding_window", None))
     if "chunked_attention" in kinds or not kinds:

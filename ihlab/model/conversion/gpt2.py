@@ -42,10 +42,11 @@ FAMILY = ("GPT2LMHeadModel", "GPT2Model")
 
 @own_settings()
 def to_gpt2(model: Transformer) -> Any:
-    """Return a `transformers.GPT2LMHeadModel` with this model's weights, or a `GPT2Model` if unembedding="none".
+    """Return a `transformers.GPT2LMHeadModel` with this model's weights, or a `GPT2Model` if
+    unembedding="none".
 
-    A `GPT2Model`'s `last_hidden_state` is our `final_residual`. Raises `ConfigError` for a model that GPT-2
-    cannot express (shifted, or with parts that are not GPT-2's).
+    A `GPT2Model`'s `last_hidden_state` is our `final_residual`. Raises `ConfigError` for a model
+    that GPT-2 cannot express (shifted, or with parts that are not GPT-2's).
     """
     from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
@@ -78,18 +79,22 @@ def to_gpt2(model: Transformer) -> Any:
     state = {theirs: _transposed(name, ours[name]) for name, theirs in _names(cfg).items()}
     for theirs, names in _merged_names(cfg).items():
         state[theirs] = torch.cat([_transposed(name, ours[name]) for name in names], dim=-1)
-    gpt2.load_state_dict({name: value.detach().clone() for name, value in state.items()}, strict=True)
+    gpt2.load_state_dict(
+        {name: value.detach().clone() for name, value in state.items()}, strict=True
+    )
     return gpt2
 
 
 @own_settings()
 def from_gpt2(gpt2: Any) -> Transformer:
-    """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without unembedding, `GPT2Model`.
+    """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without
+    unembedding, `GPT2Model`.
 
-    It is in evaluation mode and has the GPT-2's dropout for training. Its logits are compared with the original's.
-    Raises `ConfigError` if they differ, for another class, for unexpected weights, and for parts that our blocks cannot
-    express: another activation, other scales of the scores, cross-attention, dropouts that are not all equal, or a bare
-    `GPT2Model` whose vocabulary is larger than its hidden size.
+    It is in evaluation mode and has the GPT-2's dropout for training. Its logits are compared with
+    the original's. Raises `ConfigError` if they differ, for another class, for unexpected weights,
+    and for parts that our blocks cannot express: another activation, other scales of the scores,
+    cross-attention, dropouts that are not all equal, or a bare `GPT2Model` whose vocabulary is
+    larger than its hidden size.
     """
     require_family(gpt2, FAMILY, "from_gpt2")
     theirs = gpt2.config
@@ -108,7 +113,9 @@ def from_gpt2(gpt2: Any) -> Transformer:
     dropouts = (theirs.embd_pdrop, theirs.attn_pdrop, theirs.resid_pdrop)
     require(
         len(set(dropouts)) == 1,
-        "The GPT-2's embd_pdrop, attn_pdrop and resid_pdrop are {}, {} and {}, but must be alike.".format(*dropouts),
+        "The GPT-2's embd_pdrop, attn_pdrop and resid_pdrop are {}, {} and {}, but must be alike.".format(
+            *dropouts
+        ),
     )
     headed = hasattr(gpt2, "lm_head")
     cfg = ModelConfig(
@@ -124,18 +131,27 @@ def from_gpt2(gpt2: Any) -> Transformer:
         **{**GPT2, "eps": theirs.layer_norm_epsilon},
     )
     state = gpt2.state_dict()
-    ours = {name: _transposed(name, state[theirs_name]) for name, theirs_name in _names(cfg).items()}
+    ours = {
+        name: _transposed(name, state[theirs_name]) for name, theirs_name in _names(cfg).items()
+    }
     for merged, names in _merged_names(cfg).items():
-        ours |= {name: _transposed(name, x) for name, x in zip(names, state[merged].chunk(3, dim=-1), strict=True)}
+        ours |= {
+            name: _transposed(name, x)
+            for name, x in zip(names, state[merged].chunk(3, dim=-1), strict=True)
+        }
     require_all_used(gpt2, state, [*_names(cfg).values(), *_merged_names(cfg)])
     model = Transformer(cfg).to(precision(gpt2))
-    model.load_state_dict({name: value.detach().clone() for name, value in ours.items()}, strict=True)
+    model.load_state_dict(
+        {name: value.detach().clone() for name, value in ours.items()}, strict=True
+    )
     model.special_tokens = special_tokens(theirs, getattr(gpt2, "generation_config", None))
     return proven(model, gpt2)
 
 
 def _body(cfg: ModelConfig) -> str:
-    """Return what the names of a `GPT2LMHeadModel` begin with, and those of a bare `GPT2Model` do not."""
+    """Return what the names of a `GPT2LMHeadModel` begin with, and those of a bare `GPT2Model` do
+    not.
+    """
     return "" if cfg.unembedding == "none" else "transformer."
 
 
@@ -149,7 +165,10 @@ def _names(cfg: ModelConfig) -> dict[str, str]:
         "ln_final.b": f"{body}ln_f.bias",
     }
     for layer in range(cfg.n_layers):
-        names |= {f"blocks.{layer}.{ours}": f"{body}h.{layer}.{theirs}" for ours, theirs in _LAYER_NAMES.items()}
+        names |= {
+            f"blocks.{layer}.{ours}": f"{body}h.{layer}.{theirs}"
+            for ours, theirs in _LAYER_NAMES.items()
+        }
     if cfg.unembedding == "linear":
         names["unembed.weight"] = "lm_head.weight"
     return names
@@ -158,12 +177,16 @@ def _names(cfg: ModelConfig) -> dict[str, str]:
 def _merged_names(cfg: ModelConfig) -> dict[str, list[str]]:
     """Map Hugging Face's names of concatenated queries, keys and values to our three names."""
     return {
-        f"{_body(cfg)}h.{layer}.attn.c_attn.{kind}": [f"blocks.{layer}.attn.{side}_proj.{kind}" for side in "qkv"]
+        f"{_body(cfg)}h.{layer}.attn.c_attn.{kind}": [
+            f"blocks.{layer}.attn.{side}_proj.{kind}" for side in "qkv"
+        ]
         for layer in range(cfg.n_layers)
         for kind in ("weight", "bias")
     }
 
 
 def _transposed(name: str, value: Tensor) -> Tensor:
-    """Transpose the weights of linear maps: [out, in] here, [in, out] in GPT-2. Return all others unchanged."""
+    """Transpose the weights of linear maps: [out, in] here, [in, out] in GPT-2. Return all others
+    unchanged.
+    """
     return value.T if name.endswith("_proj.weight") else value

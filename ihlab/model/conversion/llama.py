@@ -1,11 +1,19 @@
-"""Conversion of weights to and from Hugging Face's Llama, and from its relatives: Mistral, Qwen2, Qwen3, SmolLM3."""
+"""Conversion of weights to and from Hugging Face's Llama, and from its relatives: Mistral, Qwen2,
+Qwen3, SmolLM3.
+"""
 
 from typing import Any
 
 from torch import Tensor
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.conversion.checks import exact_rotary, precision, proven, require_all_used, require_family
+from ihlab.model.conversion.checks import (
+    exact_rotary,
+    precision,
+    proven,
+    require_all_used,
+    require_family,
+)
 from ihlab.model.conversion.configs import reach, special_tokens
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
@@ -33,8 +41,16 @@ LLAMA = {
 }
 """Fields of a model for which Llama allows only one value."""
 
-FAMILY = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "SmolLM3ForCausalLM")
-"""Classes of transformers with Llama's block. They may differ in biases, norms of queries and keys, rotary tables."""
+FAMILY = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "SmolLM3ForCausalLM",
+)
+"""Classes of transformers with Llama's block. They may differ in biases, norms of queries and keys,
+rotary tables.
+"""
 
 FREE_TABLES = 2**28
 """Bytes that the rotary tables (cos and sin of each position) may take in a model of any size."""
@@ -62,26 +78,38 @@ def _llama_names(cfg: ModelConfig) -> dict[str, str]:
     kinds = ("weight", "bias") if cfg.bias else ("weight",)
     for layer in range(cfg.n_layers):
         ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-        names |= {f"{ours}{a}.{kind}": f"{theirs}{b}.{kind}" for a, b in _LAYER_NAMES.items() for kind in kinds}
+        names |= {
+            f"{ours}{a}.{kind}": f"{theirs}{b}.{kind}"
+            for a, b in _LAYER_NAMES.items()
+            for kind in kinds
+        }
         names[f"{ours}ln1.w"] = f"{theirs}input_layernorm.weight"
         names[f"{ours}ln2.w"] = f"{theirs}post_attention_layernorm.weight"
         if cfg.qk_norm:
-            names |= {f"{ours}attn.{norm}.w": f"{theirs}self_attn.{norm}.weight" for norm in ("q_norm", "k_norm")}
+            names |= {
+                f"{ours}attn.{norm}.w": f"{theirs}self_attn.{norm}.weight"
+                for norm in ("q_norm", "k_norm")
+            }
     return names
 
 
 @own_settings()
 def to_llama(model: Transformer) -> Any:
-    """Return a `transformers.LlamaForCausalLM` with this model's weights and its special tokens, if it has any.
+    """Return a `transformers.LlamaForCausalLM` with this model's weights and its special tokens, if
+    it has any.
 
-    Raises `ConfigError` for a model that Llama cannot express (shifted, or with parts switched off).
+    Raises `ConfigError` for a model that Llama cannot express (shifted, or with parts switched
+    off).
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     cfg = model.cfg
     for name, only in LLAMA.items():
         value = getattr(cfg, name)
-        require(value == only, f"The model has {name}={value!r}, but Llama can only have {name}={only!r}.")
+        require(
+            value == only,
+            f"The model has {name}={value!r}, but Llama can only have {name}={only!r}.",
+        )
     require(
         cfg.d_model % cfg.n_heads == 0,
         f"The model's d_model is {cfg.d_model}, but Llama's must be a multiple of n_heads={cfg.n_heads}.",
@@ -99,7 +127,12 @@ def to_llama(model: Transformer) -> Any:
         rope_parameters={"rope_type": "default", "rope_theta": cfg.rotary_base},
         tie_word_embeddings=cfg.tied_embeddings,
         attention_bias=False,
-        **{"pad_token_id": None, "bos_token_id": None, "eos_token_id": None, **model.special_tokens},
+        **{
+            "pad_token_id": None,
+            "bos_token_id": None,
+            "eos_token_id": None,
+            **model.special_tokens,
+        },
     )
     llama_model = LlamaForCausalLM(config)
     names = _llama_names(cfg)
@@ -110,21 +143,29 @@ def to_llama(model: Transformer) -> Any:
 
 @own_settings()
 def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
-    """Return a `Transformer`, in evaluation mode, with the weights of a `LlamaForCausalLM` or one of its relatives.
+    """Return a `Transformer`, in evaluation mode, with the weights of a `LlamaForCausalLM` or one
+    of its relatives.
 
-    The class of `llama` must be in `FAMILY`. The result is in float64 if `llama` is, otherwise in float32, with exact
-    rotary frequencies. Biases that the original lacks are 0. `n_ctx` shortens the context, and with it the tables of
-    angles. A sliding window shortens the context to the window's width, so that every token is visible. Dropout is left
-    out. The result's logits are compared with the original's.
+    The class of `llama` must be in `FAMILY`. The result is in float64 if `llama` is, otherwise in
+    float32, with exact rotary frequencies. Biases that the original lacks are 0. `n_ctx` shortens
+    the context, and with it the tables of angles. A sliding window shortens the context to the
+    window's width, so that every token is visible. Dropout is left out. The result's logits are
+    compared with the original's.
 
-    Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on the sequence
-    length, unexpected weights, and logits that differ.
+    Raises `ConfigError` for another class, another activation than silu, rotary positions that
+    depend on the sequence length, unexpected weights, and logits that differ.
     """
     require_family(llama, FAMILY, "from_llama")
     name, theirs, body = type(llama).__name__, llama.config, llama.model
     rotary, kind = exact_rotary(llama, body.rotary_emb), theirs.rope_parameters["rope_type"]
-    require(kind in ROTARY, f"The {name} has rope_type={kind!r}, but must have one of {', '.join(ROTARY)}.")
-    require(theirs.hidden_act == "silu", f"The {name} has hidden_act={theirs.hidden_act!r}, but must have 'silu'.")
+    require(
+        kind in ROTARY,
+        f"The {name} has rope_type={kind!r}, but must have one of {', '.join(ROTARY)}.",
+    )
+    require(
+        theirs.hidden_act == "silu",
+        f"The {name} has hidden_act={theirs.hidden_act!r}, but must have 'silu'.",
+    )
     state: dict[str, Tensor] = llama.state_dict()
     d_head = int(body.layers[0].self_attn.head_dim)
     rotates = getattr(theirs, "no_rope_layers", None)  # SmolLM3's: 1 where a layer rotates

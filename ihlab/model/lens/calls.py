@@ -26,29 +26,48 @@ class LensCalls(LensText, LensWeights):
         attention_mask: Any = None,
         document_starts: Any = None,
     ) -> Any:
-        """Return the logits [batch, pos, d_vocab], or other results as a TransformerLens model does.
+        """Return the logits [batch, pos, d_vocab], or other results as a TransformerLens model
+        does.
 
         - `input`: ids [batch, pos], or one sequence [pos], as a tensor or as lists;
-        - `return_type`: "logits"; "loss", the next-token loss (`loss_fn`; a scalar, or with `loss_per_token`
-          [batch, pos - 1]); "both"; or None, to run only for the cache;
-        - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
-        - `start_at_layer`: `input` is the residual stream before this layer. Such a run has no loss;
-        - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which must come last in each sequence. The loss
-          leaves out padding;
-        - `document_starts` [batch, pos]: True at the first token of each packed document (`ihlab.model.documents`).
+        - `return_type`: "logits"; "loss", the next-token loss (`loss_fn`; a scalar, or with
+          `loss_per_token` [batch, pos - 1]); "both"; or None, to run only for the cache;
+        - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last
+          layer;
+        - `start_at_layer`: `input` is the residual stream before this layer. Such a run has no
+          loss;
+        - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which must come last in each
+          sequence. The loss leaves out padding;
+        - `document_starts` [batch, pos]: True at the first token of each packed document
+          (`ihlab.model.documents`).
 
-        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an unknown layer. Raises
-        it for `prepend_bos` and `past_kv_cache` too: a task draws its own first token, `generate` keeps its own cache.
+        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an
+        unknown layer. Raises it for `prepend_bos` and `past_kv_cache` too: a task draws its own
+        first token, `generate` keeps its own cache.
         """
         if attention_mask is not None:
             attention_mask = self._right_padded(input, attention_mask)
-        plain = start_at_layer is None and stop_at_layer is None and return_type == "logits" and not prepend_bos
+        plain = (
+            start_at_layer is None
+            and stop_at_layer is None
+            and return_type == "logits"
+            and not prepend_bos
+        )
         if plain and past_kv_cache is None:
             return super().forward(self.to_tokens(input), document_starts=document_starts)
-        require(not prepend_bos, "prepend_bos is True, but ids are taken as they are: put the token in front yourself.")
-        require(past_kv_cache is None, "past_kv_cache is not taken: Transformer.generate keeps its own cache.")
+        require(
+            not prepend_bos,
+            "prepend_bos is True, but ids are taken as they are: put the token in front yourself.",
+        )
+        require(
+            past_kv_cache is None,
+            "past_kv_cache is not taken: Transformer.generate keeps its own cache.",
+        )
         kinds = ("logits", "loss", "both", None)
-        require(return_type in kinds, f"return_type is {return_type!r}, but must be 'logits', 'loss', 'both' or None.")
+        require(
+            return_type in kinds,
+            f"return_type is {return_type!r}, but must be 'logits', 'loss', 'both' or None.",
+        )
         wants_loss = return_type in ("loss", "both")
         require(
             start_at_layer is None or not wants_loss,
@@ -64,7 +83,9 @@ class LensCalls(LensText, LensWeights):
             start = self._layer(start_at_layer, "start_at_layer")
             x = self._stream(input)
             documents = documents_of(self, x, document_starts)
-        stop = self._layer(self.cfg.n_layers if stop_at_layer is None else stop_at_layer, "stop_at_layer")
+        stop = self._layer(
+            self.cfg.n_layers if stop_at_layer is None else stop_at_layer, "stop_at_layer"
+        )
         for block in self.layers[start:stop]:
             x = block(x, documents)
         if stop_at_layer is not None:
@@ -72,7 +93,9 @@ class LensCalls(LensText, LensWeights):
         logits = self.unembed(self.ln_final(x))
         results: dict[str | None, Any] = {"logits": logits, None: None}
         if wants_loss:
-            loss = self.loss_fn(logits, cast(Tensor, tokens), attention_mask, per_token=loss_per_token)
+            loss = self.loss_fn(
+                logits, cast(Tensor, tokens), attention_mask, per_token=loss_per_token
+            )
             results |= {"loss": loss, "both": (logits, loss)}
         return results[return_type]
 
@@ -95,20 +118,29 @@ class LensCalls(LensText, LensWeights):
 
     def _layer(self, layer: int, name: str) -> int:
         n_layers = self.cfg.n_layers
-        require(-n_layers <= layer <= n_layers, f"{name} is {layer}, but the model has layers 0 to {n_layers - 1}.")
+        require(
+            -n_layers <= layer <= n_layers,
+            f"{name} is {layer}, but the model has layers 0 to {n_layers - 1}.",
+        )
         if layer < 0:
             layer += n_layers
         return layer
 
     def to(self, *args: Any, print_details: bool = False, **kwargs: Any) -> Any:
-        """Move the model as PyTorch does. `print_details`, an argument of TransformerLens, has no effect."""
+        """Move the model as PyTorch does. `print_details`, an argument of TransformerLens, has no
+        effect.
+        """
         return super().to(*args, **kwargs)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
-        """Do nothing: `blocks.L.attn.hook_result` fires whenever it is hooked or cached, without a switch."""
+        """Do nothing: `blocks.L.attn.hook_result` fires whenever it is hooked or cached, without a
+        switch.
+        """
 
     def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
-        """Raise `ConfigError` if the switch is True: queries, keys and values have one common input here."""
+        """Raise `ConfigError` if the switch is True: queries, keys and values have one common input
+        here.
+        """
         require(
             not use_split_qkv_input,
             "use_split_qkv_input is True, but a model of ihlab has no separate inputs of queries, keys and values: "

@@ -9,7 +9,9 @@ from ihlab.model.shift import TokenShift
 
 
 class HeadWeights(nn.Module):
-    """Views of the linear maps: writing to one writes to the model. Biases are zeros where the config has none."""
+    """Views of the linear maps: writing to one writes to the model. Biases are zeros where the
+    config has none.
+    """
 
     n_heads: int
     n_key_value_heads: int
@@ -65,15 +67,19 @@ class HeadWeights(nn.Module):
 
     @property
     def alpha(self) -> Tensor:
-        """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are columns 0, 1.
+        """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are
+        columns 0, 1.
 
-        They are the parameter itself if the variant stores them directly, and (1, 0, ...) if keys are not shifted.
+        They are the parameter itself if the variant stores them directly, and (1, 0, ...) if keys
+        are not shifted.
         """
         return self._mixing(self.key_shift, self.n_key_value_heads)
 
     @property
     def beta(self) -> Tensor:
-        """The value shift's weights [n_key_value_heads, window]; the paper's beta1, beta2 are columns 0, 1."""
+        """The value shift's weights [n_key_value_heads, window]; the paper's beta1, beta2 are
+        columns 0, 1.
+        """
         return self._mixing(self.value_shift, self.n_key_value_heads)
 
     @property

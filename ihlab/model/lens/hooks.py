@@ -15,22 +15,27 @@ OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 """Substrings of the names of hook points whose axes are [batch, head, query, ...]."""
 
 WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_taps")
-"""Suffixes of the names of hook points of weights: these have no batch axis and no position axis."""
+"""Suffixes of the names of hook points of weights: these have no batch axis and no position axis.
+"""
 
 
 class LensHooks(HookedRootModule):
     """TransformerLens' hook methods, with an error or a warning for a name that no hook point has."""
 
     def name_new_hook_points(self) -> None:
-        """Name the hook points of modules assigned after the model was made, such as another attention."""
+        """Name the hook points of modules assigned after the model was made, such as another
+        attention.
+        """
         named = set(map(id, self.hook_dict.values()))
         if {id(module) for module in self.modules() if isinstance(module, HookPoint)} != named:
             self.setup()
 
     def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> Any:
-        """Add temporary hooks as in TransformerLens, after naming the hook points of newly assigned modules.
+        """Add temporary hooks as in TransformerLens, after naming the hook points of newly assigned
+        modules.
 
-        Raises `ConfigError` for a name that no hook point has, like every method that takes such a name.
+        Raises `ConfigError` for a name that no hook point has, like every method that takes such a
+        name.
         """
         self._require_hook_points(name for name, _ in (*fwd_hooks, *bwd_hooks))
         return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
@@ -41,7 +46,9 @@ class LensHooks(HookedRootModule):
         super().add_hook(name, *args, **kwargs)
 
     def get_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return caching hooks as in TransformerLens (for `run_with_cache`). Warns of a name without a hook point."""
+        """Return caching hooks as in TransformerLens (for `run_with_cache`). Warns of a name
+        without a hook point.
+        """
         self._warn_of_filter(names_filter)
         return super().get_caching_hooks(names_filter, *args, **kwargs)
 
@@ -54,7 +61,9 @@ class LensHooks(HookedRootModule):
         self.name_new_hook_points()
         if callable(names_filter):
             if not any(map(names_filter, self.hook_dict)):
-                warnings.warn("names_filter is true for no hook point: the cache stays empty.", stacklevel=4)
+                warnings.warn(
+                    "names_filter is true for no hook point: the cache stays empty.", stacklevel=4
+                )
             return
         if isinstance(names_filter, str):
             names_filter = [names_filter]
@@ -73,10 +82,12 @@ class LensHooks(HookedRootModule):
     def run_with_cache(
         self, *args: Any, remove_batch_dim: bool = False, pos_slice: Any = None, **kwargs: Any
     ) -> tuple[Tensor, ActivationCache]:
-        """Run the model; return its output and a TransformerLens `ActivationCache` of its activations.
+        """Run the model; return its output and a TransformerLens `ActivationCache` of its
+        activations.
 
-        The batch axis and unwanted positions are removed here. TransformerLens finds axes by the hook names that it
-        knows: it would cut hook_k_raw along its heads, and alpha and beta along a wrong axis.
+        The batch axis and unwanted positions are removed here. TransformerLens finds axes by the
+        hook names that it knows: it would cut hook_k_raw along its heads, and alpha and beta along
+        a wrong axis.
         """
         input = args[0] if args else kwargs["input"]
         if kwargs.get("start_at_layer") is None:

@@ -31,7 +31,9 @@ class PositionEmbedding(nn.Embedding):
 
 
 class Unembedding(nn.Linear):
-    """The unembedding, without a bias. `W_U` and `b_U` are the names of its weights in TransformerLens."""
+    """The unembedding, without a bias. `W_U` and `b_U` are the names of its weights in
+    TransformerLens.
+    """
 
     def __init__(self, d_model: int, d_vocab: int) -> None:
         super().__init__(d_model, d_vocab, bias=False)
@@ -50,8 +52,9 @@ class Unembedding(nn.Linear):
 class FirstEntries(nn.Module):
     """A module that returns the first d_vocab of d_model entries unchanged.
 
-    Sanford et al. (2024, arXiv 2402.09268) use the whole final hidden state of GPT-2 as logits, with d_vocab = d_model.
-    `weight` [d_vocab, d_model], rows of the identity, is W_U in TransformerLens' interface.
+    Sanford et al. (2024, arXiv 2402.09268) use the whole final hidden state of GPT-2 as logits,
+    with d_vocab = d_model. `weight` [d_vocab, d_model], rows of the identity, is W_U in
+    TransformerLens' interface.
     """
 
     weight: Tensor

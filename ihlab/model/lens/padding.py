@@ -1,7 +1,7 @@
 """Padding: which positions of a batch hold tokens, and an order that puts these first.
 
-A causal model does not see later tokens. So with padding at the end, a sequence gives the same results as without
-padding, whatever the position encoding.
+A causal model does not see later tokens. So with padding at the end, a sequence gives the same
+results as without padding, whatever the position encoding.
 """
 
 from typing import Any
@@ -17,11 +17,14 @@ Mask = Bool[Tensor, "batch pos"]
 """True where a position holds a token, False where it is padding."""
 
 
-def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, padding: int | None = None) -> Mask | None:
-    """Return which positions hold tokens, from `attention_mask` or else from the id `padding`; None if all do.
+def mask_of(
+    tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, padding: int | None = None
+) -> Mask | None:
+    """Return which positions hold tokens, from `attention_mask` or else from the id `padding`; None
+    if all do.
 
-    Raises `ConfigError` for a mask of another shape or with values other than 0 and 1, and for a sequence without a
-    token.
+    Raises `ConfigError` for a mask of another shape or with values other than 0 and 1, and for a
+    sequence without a token.
     """
     if attention_mask is not None:
         real = _as_bool(attention_mask, tokens)
@@ -33,7 +36,9 @@ def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, paddin
         return None
     empty = torch.nonzero(~real.any(dim=1)).flatten().tolist()
     if empty:
-        raise ConfigError(f"Sequence {empty[0]} of the attention_mask is only padding: leave the sequence out.")
+        raise ConfigError(
+            f"Sequence {empty[0]} of the attention_mask is only padding: leave the sequence out."
+        )
     return real
 
 
@@ -43,7 +48,9 @@ def _as_bool(attention_mask: Any, tokens: Tensor) -> Mask:
             attention_mask = np.asarray(attention_mask)
         mask = torch.as_tensor(attention_mask)
     except (TypeError, ValueError, RuntimeError):
-        raise ConfigError("attention_mask must be 0 and 1 [batch, pos], with sequences of one length.") from None
+        raise ConfigError(
+            "attention_mask must be 0 and 1 [batch, pos], with sequences of one length."
+        ) from None
     if mask.ndim == 1 and len(tokens) == 1:
         mask = mask[None]
     require(
@@ -72,5 +79,8 @@ def in_order(x: Tensor, order: Int[Tensor, "batch pos"], axis: int, batch_axis: 
     shape = [1] * x.ndim
     shape[batch_axis], shape[axis] = order.shape
     return x.gather(
-        axis, order.to(x.device).reshape(shape).expand(*x.shape[:axis], order.shape[1], *x.shape[axis + 1 :])
+        axis,
+        order.to(x.device)
+        .reshape(shape)
+        .expand(*x.shape[:axis], order.shape[1], *x.shape[axis + 1 :]),
     )

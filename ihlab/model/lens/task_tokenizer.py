@@ -1,4 +1,6 @@
-"""The words of a task's vocabulary, with the methods of a Hugging Face tokenizer that TransformerLens' users call."""
+"""The words of a task's vocabulary, with the methods of a Hugging Face tokenizer that
+TransformerLens' users call.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,16 +14,22 @@ from tasks.config import ConfigError, shown
 
 
 class TaskTokenizer:
-    """Text to ids and back, for a task with `words`. A task without words has ids only: the token 7 is the text "7"."""
+    """Text to ids and back, for a task with `words`. A task without words has ids only: the token 7
+    is the text "7".
+    """
 
     def __init__(self, task: Task | None) -> None:
         self.task = task
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text. Raises `ConfigError` if the task has no words, and for a word it does not have."""
+        """Return the ids of a text. Raises `ConfigError` if the task has no words, and for a word
+        it does not have.
+        """
         encode = getattr(self.task, "encode", None)
         if encode is None:
-            raise ConfigError(f"The text {shown(text)} has no ids: {self._about}. Give token ids instead.")
+            raise ConfigError(
+                f"The text {shown(text)} has no ids: {self._about}. Give token ids instead."
+            )
         ids: list[int] = np.asarray(encode(text)).tolist()
         return ids
 
@@ -55,5 +63,7 @@ class TaskTokenizer:
 def _one_row(ids: Any) -> Int[np.ndarray, " pos"]:
     row = token_ids(ids).cpu().numpy().squeeze()
     if row.ndim > 1:
-        raise ConfigError(f"The tokens have the shape {list(row.shape)}, but must be one sequence, [pos].")
+        raise ConfigError(
+            f"The tokens have the shape {list(row.shape)}, but must be one sequence, [pos]."
+        )
     return np.atleast_1d(row)

@@ -12,7 +12,9 @@ from tasks.config import require, shown
 
 
 class LensText:
-    """A mixin that converts between token ids and the words of the task that the model was trained on."""
+    """A mixin that converts between token ids and the words of the task that the model was trained
+    on.
+    """
 
     embed: Any
 
@@ -21,14 +23,17 @@ class LensText:
 
     @property
     def tokenizer(self) -> TaskTokenizer | None:
-        """The words of the task that the model was trained on; None if the task is unknown or has no words."""
+        """The words of the task that the model was trained on; None if the task is unknown or has
+        no words.
+        """
         return TaskTokenizer(self.trained_on) if hasattr(self.trained_on, "words") else None
 
     def to_tokens(self, tokens: Any, *_: Any, **__: Any) -> Int[Tensor, "batch pos"]:
         """Return ids, given as a tensor or as lists, as sequences [batch, pos].
 
-        A text, or a list of texts of the same number of tokens, is encoded with the words of the model's task.
-        Raises `ConfigError` for text if the task has no words, and as `ihlab.model.lens.token_ids.token_rows` does.
+        A text, or a list of texts of the same number of tokens, is encoded with the words of the
+        model's task. Raises `ConfigError` for text if the task has no words, and as
+        `ihlab.model.lens.token_ids.token_rows` does.
         """
         if isinstance(tokens, str):
             tokens = [tokens]
@@ -37,7 +42,8 @@ class LensText:
         return token_rows(tokens, self.embed.weight.device)
 
     def to_str_tokens(self, tokens: Any, *_: Any, **__: Any) -> list[str] | list[list[str]]:
-        """Return the text of each token: of ids [pos], of a text, or of each item of a list of these.
+        """Return the text of each token: of ids [pos], of a text, or of each item of a list of
+        these.
 
         A task without words has ids only: the token 7 is the text "7".
         """

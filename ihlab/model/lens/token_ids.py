@@ -13,7 +13,8 @@ from tasks.config import ConfigError, require
 def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "batch pos"]:
     """Return ids as sequences [batch, pos]; one sequence [pos] is a batch of one.
 
-    Raises `ConfigError` for sequences of different lengths, for anything but whole numbers, and for other shapes.
+    Raises `ConfigError` for sequences of different lengths, for anything but whole numbers, and for
+    other shapes.
     """
     ids = token_ids(tokens, device)
     require(
@@ -24,7 +25,9 @@ def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "
 
 
 def token_ids(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "..."]:
-    """Return ids as a tensor of any shape. Raises `ConfigError` for unequal lengths, and for anything but ids."""
+    """Return ids as a tensor of any shape. Raises `ConfigError` for unequal lengths, and for
+    anything but ids.
+    """
     ids = tokens
     if not isinstance(tokens, Tensor):
         try:

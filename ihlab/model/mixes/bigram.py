@@ -1,11 +1,12 @@
-"""A bigram hash table (modded-nanogpt, pull request 201): a learned vector for each pair of neighbouring tokens.
+"""A bigram hash table (modded-nanogpt, pull request 201): a learned vector for each pair of
+neighbouring tokens.
 
     x[t] = embedding(token[t]) + table[hash(token[t - 1], token[t])],
     hash(a, b) = ((36313 b) xor (27191 a)) mod (rows - 1),
 
-and the last row for the first token, which has no previous one. Pairs with the same hash share a row. The table starts
-as 0, so the model starts as one without it. The source adds the rows before every layer with a learned weight; here
-they are added once, to the embedding.
+and the last row for the first token, which has no previous one. Pairs with the same hash share a
+row. The table starts as 0, so the model starts as one without it. The source adds the rows before
+every layer with a learned weight; here they are added once, to the embedding.
 """
 
 import torch
@@ -26,8 +27,12 @@ class BigramTable(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(rows, d_model))
 
-    def rows_of(self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None) -> Int[Tensor, "batch pos"]:
-        """Return the row of each pair of neighbouring tokens. With a cache, the tokens continue its sequences."""
+    def rows_of(
+        self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None
+    ) -> Int[Tensor, "batch pos"]:
+        """Return the row of each pair of neighbouring tokens. With a cache, the tokens continue its
+        sequences.
+        """
         known = tokens + 1  # a cache has 0 before the first token
         before = previous(known, earlier(cache, "token", known, 1))
         rows = ((36313 * tokens) ^ (27191 * (before - 1))) % (len(self.weight) - 1)

@@ -1,11 +1,12 @@
-"""A shift of the residual stream (`ModelConfig.stream_shift`), as RWKV shifts the input of its projections.
+"""A shift of the residual stream (`ModelConfig.stream_shift`), as RWKV shifts the input of its
+projections.
 
     x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
 
-where mu [d_model] has one number per channel, and zeros precede the first token (Peng et al. 2023, arXiv 2305.13048).
-Queries, keys and values have one mu here. If all channels share one mu and the projection has no bias, this is equation
-5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head. Mixing before and after the norm differ, because a norm
-is not linear.
+where mu [d_model] has one number per channel, and zeros precede the first token (Peng et al. 2023,
+arXiv 2305.13048). Queries, keys and values have one mu here. If all channels share one mu and the
+projection has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every
+head. Mixing before and after the norm differ, because a norm is not linear.
 """
 
 import torch
@@ -25,17 +26,25 @@ class InputShift(TokenMix):
         super().__init__()
         self.mu = nn.Parameter(mu)
 
-    def forward(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None) -> Stream:
-        """Mix x with the previous tokens; `before` is the token before x, if x continues a sequence."""
+    def forward(
+        self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None
+    ) -> Stream:
+        """Mix x with the previous tokens; `before` is the token before x, if x continues a
+        sequence.
+        """
         return _mixed(x, 1 - self.mu, self.mu, before)
 
-    def of_previous(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None) -> Stream:
+    def of_previous(
+        self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None
+    ) -> Stream:
         """Return mu (.) Sx alone."""
         return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
 
 
 def initial_mu(cfg: ModelConfig, layer: int) -> Float[Tensor, " d_model"]:
-    """Return RWKV-6's initial mu of keys, 1 - (i / d)^(1 - l / L) for channel i of d and layer l of L."""
+    """Return RWKV-6's initial mu of keys, 1 - (i / d)^(1 - l / L) for channel i of d and layer l of
+    L.
+    """
     channel = torch.arange(cfg.d_model) / cfg.d_model
     return 1 - channel ** (1 - layer / cfg.n_layers)
 

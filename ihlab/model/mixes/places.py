@@ -1,4 +1,5 @@
-"""The places of a model where earlier tokens are mixed in, and the parts that a config plugs in there.
+"""The places of a model where earlier tokens are mixed in, and the parts that a config plugs in
+there.
 
 The network calls `mixed` at each place. Where a config plugs in nothing, `mixed` returns its input.
 """
@@ -52,17 +53,20 @@ class EmbeddingMixes:
 
 
 class LayerMixes(nn.Module):
-    """What a layer mixes into the residual stream, and into the inputs and outputs of its attention and MLP.
+    """What a layer mixes into the residual stream, and into the inputs and outputs of its attention
+    and MLP.
 
-    The places in order: "stream", "norm" (before attention's norm), "A" (attention's input), "O" (its output),
-    "C" (the MLP's input) and "M" (its output).
+    The places in order: "stream", "norm" (before attention's norm), "A" (attention's input), "O"
+    (its output), "C" (the MLP's input) and "M" (its output).
     """
 
     def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
         self.canon = nn.ModuleDict()
         for place in "ACOM":
             self.canon.update(make_canon(cfg, place, {place: 1}, cfg.d_model, generator, layer))
-        self.mixes: dict[str, list[Callable[..., Tensor]]] = {place: [] for place in ("stream", "norm", *"AOCM")}
+        self.mixes: dict[str, list[Callable[..., Tensor]]] = {
+            place: [] for place in ("stream", "norm", *"AOCM")
+        }
         self.stream_shift: InputShift | None = None
         self.smear: Smear | None = None
         if cfg.stream_shift != "none":
@@ -86,9 +90,13 @@ class LayerMixes(nn.Module):
 
     @property
     def adds_neighbours(self) -> bool:
-        """True if a module after attention mixes tokens, so that the layer's output needs every position."""
+        """True if a module after attention mixes tokens, so that the layer's output needs every
+        position.
+        """
         adding = [self.ln2, self.mlp, *self.mixes["O"], *self.mixes["C"], *self.mixes["M"]]
-        modules = (module for mix in adding if isinstance(mix, nn.Module) for module in mix.modules())
+        modules = (
+            module for mix in adding if isinstance(mix, nn.Module) for module in mix.modules()
+        )
         return any(isinstance(module, TokenMix) for module in modules)
 
     def _shifted_stream(self, x: Stream, cache: Past | None) -> Stream:
@@ -97,14 +105,20 @@ class LayerMixes(nn.Module):
 
     def _with_previous(self, x: Stream, cache: Past | None) -> Stream:
         assert self.stream_shift is not None
-        return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
+        return x + self.hook_resid_shift(
+            self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1))
+        )
 
 
 class NeuronMixes(nn.Module):
     """Canon layer D of an MLP, which convolves the inputs of its activation (one or two branches)."""
 
-    def _make_mixes(self, cfg: ModelConfig, branches: int, generator: torch.Generator | None, layer: int) -> None:
-        self.canon = make_canon(cfg, "D", {"neuron": branches}, cfg.mlp_width, generator, layer).get("neuron")
+    def _make_mixes(
+        self, cfg: ModelConfig, branches: int, generator: torch.Generator | None, layer: int
+    ) -> None:
+        self.canon = make_canon(
+            cfg, "D", {"neuron": branches}, cfg.mlp_width, generator, layer
+        ).get("neuron")
 
     def mixed(self, cache: Past | None, *branches: Stream) -> tuple[Stream, ...]:
         """Return the branches with earlier tokens mixed in."""
@@ -114,7 +128,9 @@ class NeuronMixes(nn.Module):
 
 
 class HeadMixes(nn.Module):
-    """What attention mixes into queries, keys and values after their projection: convolutions, then equation 5."""
+    """What attention mixes into queries, keys and values after their projection: convolutions, then
+    equation 5.
+    """
 
     def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
         self.shifted, self.shift_window = cfg.shifted, cfg.shift_window

@@ -55,7 +55,10 @@ class MixingOptions(Sizes):
 
     def check(self) -> None:
         """Raise `ConfigError` for impossible windows, and for places that do not exist or are convolved twice."""
-        require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
+        require(
+            self.shift_window >= 2,
+            f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.",
+        )
         require(
             self.shift_window <= max(2, self.n_ctx),
             f"ModelConfig.shift_window is {self.shift_window}, but must be at most n_ctx={self.n_ctx}: no token has "
@@ -75,7 +78,10 @@ class MixingOptions(Sizes):
             f"ModelConfig.canon is {self.canon!r}, but must be some of the letters of {PLACES!r}, each once and in "
             "order.",
         )
-        require(self.canon_taps >= 1, f"ModelConfig.canon_taps is {self.canon_taps}, but must be at least 1.")
+        require(
+            self.canon_taps >= 1,
+            f"ModelConfig.canon_taps is {self.canon_taps}, but must be at least 1.",
+        )
         require(
             self.mlp != "none" or not set(self.canon) & set("CDM"),
             f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C', 'D' and 'M' are places of an MLP.",
@@ -101,7 +107,12 @@ class MixingOptions(Sizes):
         """The field that makes keys or values mix tokens in a way that alpha and beta do not describe, if any."""
         if VARIANTS[self.attention].mixes_tokens:
             return f"attention={self.attention!r}"
-        unmixed = {"stream_shift": "none", "smear": "none", "shift_first": "zero", "bigram_table": 0}
+        unmixed = {
+            "stream_shift": "none",
+            "smear": "none",
+            "shift_first": "zero",
+            "bigram_table": 0,
+        }
         for name, plain in unmixed.items():
             if getattr(self, name) != plain:
                 return f"{name}={getattr(self, name)!r}"

@@ -43,8 +43,14 @@ class PositionOptions(Sizes):
             f"ModelConfig.d_head is {self.head_width}, but {self.attention!r} cuts each head into parts, with "
             f"positional={self.positional!r}: it must be a multiple of {parts}.",
         )
-        require(self.rotary_base > 0, f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.")
-        for name, size in {"rotary_frequencies": self.head_width // 2, "rotary_layers": self.n_layers}.items():
+        require(
+            self.rotary_base > 0,
+            f"ModelConfig.rotary_base is {self.rotary_base}, but must be positive.",
+        )
+        for name, size in {
+            "rotary_frequencies": self.head_width // 2,
+            "rotary_layers": self.n_layers,
+        }.items():
             value = getattr(self, name)
             require(
                 value is None or (rotates and len(value) == size),
@@ -63,7 +69,9 @@ class PositionOptions(Sizes):
 
     def rotates_in(self, layer: int) -> bool:
         """Return True if a layer's queries and keys are rotated."""
-        return self.positional == "rope" and (self.rotary_layers is None or self.rotary_layers[layer])
+        return self.positional == "rope" and (
+            self.rotary_layers is None or self.rotary_layers[layer]
+        )
 
     def slopes_in(self, layer: int) -> tuple[float, ...] | None:
         """Return the given ALiBi slopes of a layer's heads; None without `alibi_slopes`."""

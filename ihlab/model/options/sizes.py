@@ -47,7 +47,9 @@ class Sizes:
     def check(self) -> None:
         """Fill in the sizes that are None, so that a stored config is complete. Raise `ConfigError` for bad sizes."""
         require_attention(self.attention)
-        require(self.n_heads >= 1, f"ModelConfig.n_heads is {self.n_heads}, but must be at least 1.")
+        require(
+            self.n_heads >= 1, f"ModelConfig.n_heads is {self.n_heads}, but must be at least 1."
+        )
         if self.d_head is None:
             require(
                 self.d_model % self.n_heads == 0,
@@ -59,8 +61,20 @@ class Sizes:
             object.__setattr__(self, "n_key_value_heads", self.n_heads)
         if self.d_mlp is None:
             object.__setattr__(self, "d_mlp", self.usual_mlp_width)
-        for name in ("n_layers", "d_model", "n_heads", "n_key_value_heads", "d_head", "d_mlp", "d_vocab", "n_ctx"):
-            require(getattr(self, name) >= 1, f"ModelConfig.{name} is {getattr(self, name)}, but must be at least 1.")
+        for name in (
+            "n_layers",
+            "d_model",
+            "n_heads",
+            "n_key_value_heads",
+            "d_head",
+            "d_mlp",
+            "d_vocab",
+            "n_ctx",
+        ):
+            require(
+                getattr(self, name) >= 1,
+                f"ModelConfig.{name} is {getattr(self, name)}, but must be at least 1.",
+            )
         require(
             self.n_heads % self.kv_heads == 0,
             f"ModelConfig.n_key_value_heads is {self.kv_heads}, which does not divide n_heads={self.n_heads}.",

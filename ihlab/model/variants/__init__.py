@@ -1,4 +1,6 @@
-"""Attention variants with their own parameters or formula, one file each: subclasses of `ihlab.model.attention`."""
+"""Attention variants with their own parameters or formula, one file each: subclasses of
+`ihlab.model.attention`.
+"""
 
 from ihlab.model.registry import RULES, VARIANTS, Variant, register_attention
 

@@ -1,9 +1,11 @@
-"""The gated delta rule (Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464): a write first removes the key's old value.
+"""The gated delta rule (Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464): a write first removes
+the key's old value.
 
     S[t] = a[t] (I - b[t] k[t] k[t]^T) S[t - 1] + b[t] k[t] v[t]^T,    b[t] = sigmoid(w' . x[t] + c'),
 
-with a from a separate gate, as in `ihlab.model.variants.recurrence`: a[t] = exp(-A softplus(w . x[t] + c)). With
-S[t] = a[t] S[t - 1] + k[t] u[t]^T, the updates u of all tokens solve a triangular system:
+with a from a separate gate, as in `ihlab.model.variants.recurrence`: a[t] = exp(-A softplus(w .
+x[t] + c)). With S[t] = a[t] S[t - 1] + k[t] u[t]^T, the updates u of all tokens solve a triangular
+system:
 
     u[t] = b[t] (v[t] - sum over s < t of D[t, s] (k[t] . k[s]) u[s]),    D[t, s] = a[s + 1] ... a[t].
 
@@ -18,14 +20,23 @@ from torch.nn import functional as F
 from ihlab.model.attend import Keys, Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.variants.recurrence import Gates, LinearRecurrence, State, decay_since, heads_first, outer
+from ihlab.model.variants.recurrence import (
+    Gates,
+    LinearRecurrence,
+    State,
+    decay_since,
+    heads_first,
+    outer,
+)
 from ihlab.model.variants.token_gate import TokenGate
 
 
 class GatedDeltaRule(LinearRecurrence):
     """`LinearRecurrence` with the gated delta rule. hook_write is b, which starts as 1/2."""
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__(cfg, generator, layer)
         self.erase = TokenGate(torch.zeros(cfg.kv_heads), cfg.d_model)
 
@@ -38,11 +49,17 @@ class GatedDeltaRule(LinearRecurrence):
     def kernel(
         matches: Float[Tensor, "batch kv_head group query key"], k: Keys, gates: Gates
     ) -> Float[Tensor, "batch kv_head group query key"]:
-        """Return the kernel of each query head: u = T^-1 diag(b) v, with T = I + the sum's coefficients."""
+        """Return the kernel of each query head: u = T^-1 diag(b) v, with T = I + the sum's
+        coefficients.
+        """
         decay, write = decay_since(gates[0]), heads_first(gates[1])
         held = write[..., None] * decay * torch.einsum("btgd,bsgd->bgts", k, k)
         taken = torch.linalg.solve_triangular(
-            held.tril(-1)[:, :, None], matches * decay[:, :, None], upper=False, left=False, unitriangular=True
+            held.tril(-1)[:, :, None],
+            matches * decay[:, :, None],
+            upper=False,
+            left=False,
+            unitriangular=True,
         )
         return taken * write[:, :, None, None]
 

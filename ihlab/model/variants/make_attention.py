@@ -15,10 +15,14 @@ from ihlab.model.shift import spawned
 from tasks.config import require
 
 
-def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> Attention:
-    """Return the attention that `cfg.attention` names; `generator` draws its weights, except those of linear maps.
+def make_attention(
+    cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+) -> Attention:
+    """Return the attention that `cfg.attention` names; `generator` draws its weights, except those
+    of linear maps.
 
-    Raises `ConfigError` for an unregistered name, and for a registered function that does not return a module.
+    Raises `ConfigError` for an unregistered name, and for a registered function that does not
+    return a module.
     """
     require_attention(cfg.attention)
     attention = VARIANTS[cfg.attention].attention
@@ -28,7 +32,9 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
     return _registered(attention, cfg, generator, layer)
 
 
-def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
+def _registered(
+    attention: Callable[..., Any], cfg: ModelConfig, generator: torch.Generator | None, layer: int
+) -> Any:
     """Make a registered attention. It may be any module; tools read the attributes that it has."""
     with torch.random.fork_rng(devices=[]):  # its random numbers depend only on the model's seed
         seeded = spawned(generator, layer, 5)  # Canon layers use the keys 1 to 4
@@ -38,7 +44,9 @@ def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torc
         isinstance(module, nn.Module),
         f"The attention '{cfg.attention}' made a {type(module).__name__}, but must make a torch.nn.Module.",
     )
-    buffers = sorted(module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False)).keys())
+    buffers = sorted(
+        module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False)).keys()
+    )
     require(
         not buffers,
         f"The attention '{cfg.attention}' has the persistent buffer '{', '.join(buffers)}', but checkpoints hold "
@@ -53,20 +61,26 @@ def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torc
 
 
 def reads_queries_alone(attention: nn.Module) -> bool:
-    """Return True if `queries`, `keys_values` and `read` at some positions give the results of `forward` there.
+    """Return True if `queries`, `keys_values` and `read` at some positions give the results of
+    `forward` there.
 
     A class that overrides `forward` must set `queries_alone` itself.
     """
     if not isinstance(attention, Attention):
         return False
     cls = type(attention)
-    return attention.queries_alone and (cls.forward is Attention.forward or "queries_alone" in vars(cls))
+    return attention.queries_alone and (
+        cls.forward is Attention.forward or "queries_alone" in vars(cls)
+    )
 
 
 def require_separable(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
     """Raise `ConfigError` unless a model's attention layers can keep packed documents apart."""
     variant = VARIANTS[cfg.attention]
-    alone = all(isinstance(module, Attention) and module.queries_alone and takes_cache(module) for module in attentions)
+    alone = all(
+        isinstance(module, Attention) and module.queries_alone and takes_cache(module)
+        for module in attentions
+    )
     require(
         alone and not (variant.recurrent or variant.registered),
         f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: recurrences, "

@@ -1,16 +1,20 @@
-"""Partial key offset (modded-nanogpt, pull request 169): half of each key is the previous token's, and not rotated.
+"""Partial key offset (modded-nanogpt, pull request 169): half of each key is the previous token's,
+and not rotated.
 
     k_hat[t] = (k[t] in half of the channels, k[t - 1] in the others),
 
-where the first token keeps its own key. k[t - 1] fills channels d/4 to d/2 and 3d/4 to d of each head: the slower half
-of the rotary pairs, which are not rotated here, in keys and queries. The angles of the faster half are unchanged. (In
-the source, queries and keys are normalised before the offset, and the frequencies are spread again over that half.)
+where the first token keeps its own key. k[t - 1] fills channels d/4 to d/2 and 3d/4 to d of each
+head: the slower half of the rotary pairs, which are not rotated here, in keys and queries. The
+angles of the faster half are unchanged. (In the source, queries and keys are normalised before the
+offset, and the frequencies are spread again over that half.)
 
-It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha = (1, 0) in half of
-the channels, (0, 1) in the others. `PartialRotaryAttention` is its control: the same rotation, no offset.
+It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha =
+(1, 0) in half of the channels, (0, 1) in the others. `PartialRotaryAttention` is its control: the
+same rotation, no offset.
 
-The adaptive key offset (modded-nanogpt, pull request 336) takes the previous token's whole key, after its rotation, and
-only where the previous value is more than twice as long as the token's own. The choice has no gradient.
+The adaptive key offset (modded-nanogpt, pull request 336) takes the previous token's whole key,
+after its rotation, and only where the previous value is more than twice as long as the token's own.
+The choice has no gradient.
 
     k_hat[t] = k[t - 1] if |v[t - 1]| > 2 |v[t]|, otherwise k[t].
 """
@@ -30,7 +34,9 @@ from ihlab.model.positions import Rotary
 def offset(
     current: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
 ) -> Float[Tensor, "*rest d_head"]:
-    """Return the first and third quarter of the channels of `current`, and the second and fourth of `previous`."""
+    """Return the first and third quarter of the channels of `current`, and the second and fourth of
+    `previous`.
+    """
     halves, others = current.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
     return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
 
@@ -38,7 +44,9 @@ def offset(
 class PartialRotaryAttention(Attention):
     """`Attention` that does not rotate the slower half of each head's pairs of channels."""
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__(cfg, generator, layer)
         if self.rotary is not None:
             quarter = self.d_head // 4
@@ -50,7 +58,8 @@ class PartialRotaryAttention(Attention):
 class PartialOffsetAttention(PartialRotaryAttention):
     """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`.
 
-    It adds no parameters. `hook_k` sees the keys after the offset. A cache keeps the last token's key.
+    It adds no parameters. `hook_k` sees the keys after the offset. A cache keeps the last token's
+    key.
     """
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
@@ -62,14 +71,20 @@ class PartialOffsetAttention(PartialRotaryAttention):
 
 
 class AdaptiveOffsetAttention(PartialRotaryAttention):
-    """project q, k, v -> rotate half of each key -> replace some keys -> as `Attention`. It adds no parameters.
+    """project q, k, v -> rotate half of each key -> replace some keys -> as `Attention`. It adds no
+    parameters.
 
-    `hook_k` and `hook_rot_k` see the keys before the offset. A cache keeps the last token's rotated key and |v|^2.
+    `hook_k` and `hook_rot_k` see the keys before the offset. A cache keeps the last token's rotated
+    key and |v|^2.
     """
 
     def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
-        """Return the keys, some of them the previous token's, and the values. A first token keeps its own key."""
+        """Return the keys, some of them the previous token's, and the values. A first token keeps
+        its own key.
+        """
         k, v = super().shifted_and_rotated(k, v, cache)
         size = v.square().sum(dim=-1, keepdim=True)
         before = previous(size, earlier(cache, "size of the value", size, 1))
-        return torch.where(before > 4 * size, previous(k, earlier(cache, "rotated key", k, 1)), k), v
+        return torch.where(
+            before > 4 * size, previous(k, earlier(cache, "rotated key", k, 1)), k
+        ), v

@@ -1,19 +1,23 @@
-"""Gated linear recurrences: attention without softmax, with a matrix S per key/value head as its state.
+"""Gated linear recurrences: attention without softmax, with a matrix S per key/value head as its
+state.
 
     S[t] = a[t] S[t - 1] + b[t] k[t] v[t]^T,    z[t] = S[t]^T q[t],
     b[t] = softplus(w . x[t] + c),              a[t] = exp(-A b[t])
 
-This is a small Mamba-2 (Dao and Gu 2024, arXiv 2405.21060), whose dt, B, C and x are b, k, q and v. Each head has its
-A > 0, w [d_model] and c, and x[t] is attention's input. Left out: SiLU, skip connection, output gate and output norm.
-Queries and keys are normalised to length 1, as in Gated DeltaNet's code. With a = b = 1 it is linear attention. In
-parallel over tokens it is a masked matrix product, z = kernel @ v:
+This is a small Mamba-2 (Dao and Gu 2024, arXiv 2405.21060), whose dt, B, C and x are b, k, q and v.
+Each head has its A > 0, w [d_model] and c, and x[t] is attention's input. Left out: SiLU, skip
+connection, output gate and output norm. Queries and keys are normalised to length 1, as in Gated
+DeltaNet's code. With a = b = 1 it is linear attention. In parallel over tokens it is a masked
+matrix product, z = kernel @ v:
 
     kernel[t, s] = (q[t] . k[s]) b[s] a[s + 1] ... a[t]  for s <= t, otherwise 0.
 
-`canon="B"` adds the short convolution (kernel 4) of queries, keys and values that Mamba-2 and Gated DeltaNet have: with
-taps w, their convolution has the taps w[0] + 1, w[1], w[2], w[3]. They encode no positions: `positional="none"`.
+`canon="B"` adds the short convolution (kernel 4) of queries, keys and values that Mamba-2 and Gated
+DeltaNet have: with taps w, their convolution has the taps w[0] + 1, w[1], w[2], w[3]. They encode
+no positions: `positional="none"`.
 
-`ihlab.model.variants.delta_rule` and `ihlab.model.variants.trapezoid` are other recurrences of this form.
+`ihlab.model.variants.delta_rule` and `ihlab.model.variants.trapezoid` are other recurrences of this
+form.
 """
 
 import math
@@ -38,7 +42,9 @@ State = Float[Tensor, "batch kv_head d_head d_value"]
 Weights = Float[Tensor, "batch kv_head query key"]
 
 SLOWEST, FASTEST = 0.001, 0.1
-"""A starts log-uniform between these, and b starts as 1, so S decays by a factor e in 10 to 1,000 tokens."""
+"""A starts log-uniform between these, and b starts as 1, so S decays by a factor e in 10 to 1,000
+tokens.
+"""
 
 
 class LinearRecurrence(Attention):
@@ -46,22 +52,31 @@ class LinearRecurrence(Attention):
 
     - hook_q, hook_k, hook_v, hook_rot_q, hook_rot_k, hook_z, hook_result as in `Attention`;
     - hook_log_decay, hook_write [batch, pos, n_key_value_heads]: log a and b;
-    - hook_kernel [batch, n_heads, query, key]: z = kernel @ v. Rows do not sum to 1, and entries can be negative. It is
-      not a pattern: there are no hook_attn_scores and hook_pattern, and dropout does not act on it.
+    - hook_kernel [batch, n_heads, query, key]: z = kernel @ v. Rows do not sum to 1, and entries
+      can be negative. It is not a pattern: there are no hook_attn_scores and hook_pattern, and
+      dropout does not act on it.
 
     A cache stores S instead of keys and values. Decoding goes token by token, without hook_kernel.
     """
 
     additive_scores = False
 
-    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
         super().__init__(cfg, generator, layer)
         source, span = spawned(generator, layer, 6), math.log(FASTEST / SLOWEST)
-        self.log_rate = nn.Parameter(math.log(SLOWEST) + span * torch.rand(cfg.kv_heads, generator=source))
-        self.write = TokenGate(torch.full((cfg.kv_heads,), math.log(math.e - 1)), cfg.d_model)  # softplus of it is 1
+        self.log_rate = nn.Parameter(
+            math.log(SLOWEST) + span * torch.rand(cfg.kv_heads, generator=source)
+        )
+        self.write = TokenGate(
+            torch.full((cfg.kv_heads,), math.log(math.e - 1)), cfg.d_model
+        )  # softplus of it is 1
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the sum of the heads' outputs for the normalised residual stream x, and update the cache."""
+        """Return the sum of the heads' outputs for the normalised residual stream x, and update the
+        cache.
+        """
         positions = next_positions(cache, x.shape[1])
         q = self.rotated(self.queries(x, cache=cache), positions)
         k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
@@ -88,7 +103,9 @@ class LinearRecurrence(Attention):
 
     @staticmethod
     def step(state: State, k: Tensor, v: Tensor, gates: Gates, cache: KVCache) -> State:
-        """Return S after one more token with this key and value [batch, kv_head, d_head] and gates [batch, kv_head]."""
+        """Return S after one more token with this key and value [batch, kv_head, d_head] and gates
+        [batch, kv_head].
+        """
         log_decay, write = (gate[:, :, None, None] for gate in gates)
         return log_decay.exp() * state + write * outer(k, v)
 
@@ -104,10 +121,16 @@ class LinearRecurrence(Attention):
     def _make_hook_points(self) -> None:
         super()._make_hook_points()
         del self.hook_attn_scores, self.hook_pattern
-        self.hook_log_decay, self.hook_write, self.hook_kernel = HookPoint(), HookPoint(), HookPoint()
+        self.hook_log_decay, self.hook_write, self.hook_kernel = (
+            HookPoint(),
+            HookPoint(),
+            HookPoint(),
+        )
 
 
-def outer(k: Float[Tensor, "batch kv_head d_head"], v: Float[Tensor, "batch kv_head d_value"]) -> State:
+def outer(
+    k: Float[Tensor, "batch kv_head d_head"], v: Float[Tensor, "batch kv_head d_value"]
+) -> State:
     """Return k v^T."""
     return k[..., :, None] * v[..., None, :]
 

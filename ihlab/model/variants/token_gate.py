@@ -9,14 +9,18 @@ from ihlab.model.attend import Stream
 
 
 class TokenGate(nn.Module):
-    """w . x[t] + b, with w [gate, d_model] and b [gate]. w starts as 0: at first, all tokens have the same gate.
+    """w . x[t] + b, with w [gate, d_model] and b [gate]. w starts as 0: at first, all tokens have
+    the same gate.
 
     Weight decay acts on neither w nor b.
     """
 
     def __init__(self, start: Float[Tensor, " gate"], d_model: int) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.zeros(len(start), d_model)), nn.Parameter(start.clone())
+        self.weight, self.bias = (
+            nn.Parameter(torch.zeros(len(start), d_model)),
+            nn.Parameter(start.clone()),
+        )
 
     def forward(self, x: Stream) -> Float[Tensor, "batch pos gate"]:
         """Return w . x[t] + b for every token and gate."""

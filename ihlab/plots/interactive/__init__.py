@@ -1,6 +1,8 @@
-"""Interactive plotly figures, from the same tables and in the same colours as the static figures of `ihlab.plots`.
+"""Interactive plotly figures, from the same tables and in the same colours as the static figures of
+`ihlab.plots`.
 
-Each function returns a `plotly.graph_objects.Figure`, which you can change with plotly's own methods.
+Each function returns a `plotly.graph_objects.Figure`, which you can change with plotly's own
+methods.
 """
 
 from ihlab.plots.interactive.base import write_page

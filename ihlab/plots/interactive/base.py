@@ -20,7 +20,9 @@ WIDTH = 880
 TITLE, FOOT = 92, 108
 """Pixels above the axes, for title and buttons, and below them, for names and legend."""
 NARROW, LETTER, LINE = 520, 6.6, 15
-"""Width of a small screen in pixels, at which titles of panels do not overlap; width and height of their letters."""
+"""Width of a small screen in pixels, at which titles of panels do not overlap; width and height of
+their letters.
+"""
 LARGE_LETTER = 8.0
 """Width of a letter of an axis' title."""
 ALONE = 280
@@ -58,7 +60,8 @@ def panels_of(
 ) -> go.Figure:
     """Return an empty figure of panels that share the y axes of a row.
 
-    `height`: pixels of a row of panels, of which `below` are below the axes, and some for the title of the next row.
+    `height`: pixels of a row of panels, of which `below` are below the axes, and some for the title
+    of the next row.
     `between`: the fraction of the width between two panels.
     """
     in_lines = [broken(title, across) for title in titles]
@@ -75,10 +78,14 @@ def panels_of(
 
 
 def broken(title: object, across: int, letter: float = LETTER) -> str:
-    """Return a title in lines that fit in one of `across` panels on a small screen. `letter`: the width of a letter."""
+    """Return a title in lines that fit in one of `across` panels on a small screen. `letter`: the
+    width of a letter.
+    """
     most = (NARROW - 100) / across / letter
     lines = [""]
-    for part in re.findall(r"[^\s_]*_?\s*", str(title)):  # a line may end after a space or an underscore
+    for part in re.findall(
+        r"[^\s_]*_?\s*", str(title)
+    ):  # a line may end after a space or an underscore
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > most:
             lines.append("")
         lines[-1] += part
@@ -87,11 +94,15 @@ def broken(title: object, across: int, letter: float = LETTER) -> str:
 
 def title_height(figure: go.Figure) -> int:
     """Return the pixels of the titles above a row of panels."""
-    return LINE * max((str(note.text).count("<br>") + 1 for note in figure.layout.annotations), default=0)
+    return LINE * max(
+        (str(note.text).count("<br>") + 1 for note in figure.layout.annotations), default=0
+    )
 
 
 def lay_out(figure: go.Figure, title: str, height: float) -> go.Figure:
-    """Give a figure its title, the height in pixels of its panels, the style and a legend below. Return the figure."""
+    """Give a figure its title, the height in pixels of its panels, the style and a legend below.
+    Return the figure.
+    """
     top = TITLE + max(0, title_height(figure) - LINE)
     figure.update_annotations(font_size=12)
     heading = {"text": escaped(title).replace("\n", "<br>"), "font": {"size": 16}}
@@ -100,12 +111,21 @@ def lay_out(figure: go.Figure, title: str, height: float) -> go.Figure:
         title={**heading, "x": 0.01, "y": 1, "yanchor": "top", "pad": {"t": 12}},
         height=top + height + FOOT,
         margin={"l": 70, "r": 20, "t": top, "b": FOOT},
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        legend={
+            "orientation": "h",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "x": 0,
+            "xanchor": "left",
+        },
     )
 
 
 def escaped(text: object) -> str:
-    """Return a text escaped for plotly, so that special tokens such as <bos> are not read as HTML tags."""
+    """Return a text escaped for plotly, so that special tokens such as <bos> are not read as HTML
+    tags.
+    """
     return html.escape(str(text), quote=False)
 
 
@@ -116,10 +136,11 @@ def switch(
     prefix: str = "",
     layouts: Mapping[str, dict[str, Any]] | None = None,
 ) -> None:
-    """Show one group of traces at a time, chosen with a slider or a menu; traces of no group stay visible.
+    """Show one group of traces at a time, chosen with a slider or a menu; traces of no group stay
+    visible.
 
-    `groups` maps each group's name to the indices of its traces. The last group is shown first. `layouts` maps names to
-    the changes of the layout when that group is shown.
+    `groups` maps each group's name to the indices of its traces. The last group is shown first.
+    `layouts` maps names to the changes of the layout when that group is shown.
     """
     in_groups = {trace for group in groups.values() for trace in group}
     steps: list[dict[str, Any]] = []
@@ -135,20 +156,32 @@ def switch(
         slider = {"steps": steps, "active": last, "currentvalue": current, "pad": {"t": 48}}
         figure.update_layout(sliders=[slider])
     else:
-        menu = {"buttons": steps, "active": last, "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
+        menu = {
+            "buttons": steps,
+            "active": last,
+            "x": 1,
+            "xanchor": "right",
+            "y": 1,
+            "yanchor": "bottom",
+        }
         figure.update_layout(updatemenus=[{**menu, "pad": {"b": 4}}])
 
 
 def write_page(figure: go.Figure, path: Path, plotlyjs: bool | str = True) -> None:
-    """Write a figure as a page of its own that needs no network: the same figure gives the same file.
+    """Write a figure as a page of its own that needs no network: the same figure gives the same
+    file.
 
-    `plotlyjs` is `include_plotlyjs` of plotly's `to_html`. With True the page holds the library, about 4.8 MB. With
-    "directory" the pages of a folder share one `plotly.min.js`, which is written if it is missing.
+    `plotlyjs` is `include_plotlyjs` of plotly's `to_html`. With True the page holds the library,
+    about 4.8 MB. With "directory" the pages of a folder share one `plotly.min.js`, which is written
+    if it is missing.
     """
     text = html.unescape(str(figure.layout.title.text).replace("<br>", " "))
     title = html.escape(text)
     division = figure.to_html(
-        include_plotlyjs=plotlyjs, full_html=False, div_id="picture", config={"responsive": True, "displaylogo": False}
+        include_plotlyjs=plotlyjs,
+        full_html=False,
+        div_id="picture",
+        config={"responsive": True, "displaylogo": False},
     )
     library = path.parent / "plotly.min.js"
     if plotlyjs == "directory" and not library.exists():
@@ -162,13 +195,16 @@ def write_page(figure: go.Figure, path: Path, plotlyjs: bool | str = True) -> No
 
 
 def _policy(division: str) -> str:
-    """Return a content security policy that allows the scripts of plotly's HTML, a library beside the page, no load.
+    """Return a content security policy that allows the scripts of plotly's HTML, a library beside
+    the page, no load.
 
-    It names the scripts by their SHA-256, so no text of a figure can run code. plotly compiles code of its own for some
-    pictures, such as surfaces, and gives every figure its own styles.
+    It names the scripts by their SHA-256, so no text of a figure can run code. plotly compiles code
+    of its own for some pictures, such as surfaces, and gives every figure its own styles.
     """
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", division, re.DOTALL)
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    digests = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    ]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src 'self' file: 'unsafe-eval' {allowed}; style-src 'unsafe-inline'; "

@@ -8,7 +8,16 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ihlab.plots.curves import Line
-from ihlab.plots.interactive.base import ALONE, DASHES, LARGE_LETTER, broken, escaped, lay_out, panels_of, title_height
+from ihlab.plots.interactive.base import (
+    ALONE,
+    DASHES,
+    LARGE_LETTER,
+    broken,
+    escaped,
+    lay_out,
+    panels_of,
+    title_height,
+)
 from ihlab.plots.views import default_lines, in_order, panel_grid, values_of
 
 HEIGHT = 220
@@ -26,11 +35,13 @@ def curves(
     xlabel: str = "",
     ylabel: str = "",
 ) -> go.Figure:
-    """Draw `y` against `x` for every seed: hover names the run, its seed, its learning rate and the point.
+    """Draw `y` against `x` for every seed: hover names the run, its seed, its learning rate and the
+    point.
 
-    `data` has the columns `x`, `y`, "seed" and `colors`: each value of `colors` is a kind of run, which a click on the
-    legend hides. Optional columns: `panels`, with one panel per value, and "lr". `lines`: the style of each kind,
-    by default as in `ihlab.plots.views.curves`. Buttons change to a logarithmic x axis, which leaves out 0.
+    `data` has the columns `x`, `y`, "seed" and `colors`: each value of `colors` is a kind of run,
+    which a click on the legend hides. Optional columns: `panels`, with one panel per value, and
+    "lr". `lines`: the style of each kind, by default as in `ihlab.plots.views.curves`. Buttons
+    change to a logarithmic x axis, which leaves out 0.
     """
     xlabel, ylabel = xlabel or x, ylabel or y
     lines = lines or default_lines(in_order(data, colors))
@@ -67,8 +78,16 @@ def curves(
     for kind in ("linear", "log"):
         types = {f"xaxis{number or ''}.type": kind for number in (0, *range(2, len(shown) + 1))}
         buttons.append({"label": f"{kind} axis", "method": "relayout", "args": [types]})
-    corner = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 4 + title_height(figure)}}
-    figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **corner}])
+    corner = {
+        "x": 1,
+        "xanchor": "right",
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": 4 + title_height(figure)},
+    }
+    figure.update_layout(
+        updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **corner}]
+    )
     for place in range(max(0, len(shown) - across), len(shown)):
         where = {"row": 1 + place // across, "col": 1 + place % across}
         figure.update_xaxes(title_text=broken(xlabel, across, LARGE_LETTER), **where)

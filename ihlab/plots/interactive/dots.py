@@ -27,7 +27,9 @@ LISTED = 6
 """Number of claims that the text of a dot names; it counts the others."""
 
 Claims = Mapping[str, Iterable[Mapping[str, Any]]]
-"""The cells of a study that each claim compares, keyed by the claim's id. A cell maps columns to values."""
+"""The cells of a study that each claim compares, keyed by the claim's id. A cell maps columns to
+values.
+"""
 
 
 def dots(
@@ -42,10 +44,12 @@ def dots(
     title: str = "",
     xlabel: str = "training steps to 90% accuracy",
 ) -> go.Figure:
-    """Draw one dot per seed and a bar at the median: hover names the cell, the seed, the value and the claims.
+    """Draw one dot per seed and a bar at the median: hover names the cell, the seed, the value and
+    the claims.
 
-    `rows`, `x`, `panels`, `colors`, `lines` and `log` are those of `ihlab.plots.views.Dots`. `claims`: the cells that
-    each claim compares, keyed by its id. Infinite values are drawn at "never". A click on the legend hides a colour.
+    `rows`, `x`, `panels`, `colors`, `lines` and `log` are those of `ihlab.plots.views.Dots`.
+    `claims`: the cells that each claim compares, keyed by its id. Infinite values are drawn at
+    "never". A click on the legend hides a colour.
     """
     view = Dots(rows, x, panels=panels, colors=colors, log=log)
     names, shown, series = in_order(data, rows), view.shown(data), view.series(data)
@@ -78,10 +82,16 @@ def dots(
             figure.update_xaxes(title_text=broken(xlabel, across, LARGE_LETTER), **cell)
     if len(series) > 1:
         for number, name in enumerate(series):
-            figure.add_scatter(x=[None], y=[None], mode="markers", showlegend=True, **_style(number, name))
+            figure.add_scatter(
+                x=[None], y=[None], mode="markers", showlegend=True, **_style(number, name)
+            )
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(map(escaped, names)))
-    figure.update_yaxes(range=[len(names) - 0.4, -0.6]).update_yaxes(title_text=escaped(rows), col=1)
-    return lay_out(figure, title or f"{xlabel} by {rows}: a dot per seed", down * (inner + GAP) - GAP)
+    figure.update_yaxes(range=[len(names) - 0.4, -0.6]).update_yaxes(
+        title_text=escaped(rows), col=1
+    )
+    return lay_out(
+        figure, title or f"{xlabel} by {rows}: a dot per seed", down * (inner + GAP) - GAP
+    )
 
 
 def _entered(runs: pd.DataFrame, claims: Claims) -> list[str]:
@@ -90,7 +100,9 @@ def _entered(runs: pd.DataFrame, claims: Claims) -> list[str]:
     for claim, cells in claims.items():
         inside = np.zeros(len(runs), dtype=bool)
         for cell in cells:
-            inside |= np.logical_and.reduce([runs[column] == value for column, value in cell.items() if column in runs])
+            inside |= np.logical_and.reduce(
+                [runs[column] == value for column, value in cell.items() if column in runs]
+            )
         for place in np.flatnonzero(inside):
             entered[place].append(escaped(claim))
     return [_listed(names) for names in entered]
@@ -111,9 +123,16 @@ def _style(number: int, name: object) -> dict[str, Any]:
 
 
 def _draw(
-    figure: go.Figure, points: pd.DataFrame, number: int, series: Sequence[Any], xlabel: str, cell: dict[str, int]
+    figure: go.Figure,
+    points: pd.DataFrame,
+    number: int,
+    series: Sequence[Any],
+    xlabel: str,
+    cell: dict[str, int],
 ) -> None:
-    """Draw the dots of one colour in a panel. In a trace, hover texts differ only in seed and value."""
+    """Draw the dots of one colour in a panel. In a trace, hover texts differ only in seed and
+    value.
+    """
     style = _style(number, series[number])
     points = points.assign(endless_=np.isinf(points["value_"]))
     grouped: Any = points.groupby(["cell_", "lr", "claims_", "endless_"], dropna=False)
@@ -130,7 +149,11 @@ def _draw(
             **cell,
             hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{escaped(xlabel)}: {value}{claims}<extra></extra>",
         )
-    bars = points.groupby("middle_").agg(value=("value_", "median"), half=("half_", "first")).reset_index()
+    bars = (
+        points.groupby("middle_")
+        .agg(value=("value_", "median"), half=("half_", "first"))
+        .reset_index()
+    )
     bars = bars[np.isfinite(bars["value"])]
     middle, half = (bars[name].to_numpy(dtype=np.float32) for name in ("middle_", "half"))
     ends = np.stack([middle - half, middle + half, middle * np.nan], axis=1)

@@ -1,4 +1,6 @@
-"""Heads of a model: attention patterns and shift weights through training, maps of scores and of exact effects."""
+"""Heads of a model: attention patterns and shift weights through training, maps of scores and of
+exact effects.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +22,9 @@ HEIGHT = 210
 """Pixels of a row of panels with shift weights."""
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 LEGIBLE = 24
-"""Maximum number of tokens for which a pattern's axes name each one. In longer patterns only hover names them."""
+"""Maximum number of tokens for which a pattern's axes name each one. In longer patterns only hover
+names them.
+"""
 
 
 def attention_patterns(
@@ -29,15 +33,25 @@ def attention_patterns(
     steps: Sequence[int],
     title: str = "Attention patterns",
 ) -> go.Figure:
-    """Draw every head's pattern on one sequence, with a slider over checkpoints: hover names both tokens.
+    """Draw every head's pattern on one sequence, with a slider over checkpoints: hover names both
+    tokens.
 
-    The last checkpoint is shown first. A pattern takes 5.3 bytes per weight; weights are rounded to three decimals.
-    Blue is positive attention, red negative. Raises `ConfigError` if steps or tokens do not fit the patterns.
+    The last checkpoint is shown first. A pattern takes 5.3 bytes per weight; weights are rounded to
+    three decimals. Blue is positive attention, red negative. Raises `ConfigError` if steps or
+    tokens do not fit the patterns.
     """
     n_steps, n_layers, n_heads, n_queries, _ = patterns.shape
-    require(len(steps) == n_steps, f"There are {len(steps)} steps, but patterns of {n_steps} checkpoints.")
-    require(len(tokens) == n_queries, f"There are {len(tokens)} tokens, but patterns of {n_queries} positions.")
-    names = [f"{escaped(token)}{str(place).translate(SUBSCRIPTS)}" for place, token in enumerate(tokens)]
+    require(
+        len(steps) == n_steps,
+        f"There are {len(steps)} steps, but patterns of {n_steps} checkpoints.",
+    )
+    require(
+        len(tokens) == n_queries,
+        f"There are {len(tokens)} tokens, but patterns of {n_queries} positions.",
+    )
+    names = [
+        f"{escaped(token)}{str(place).translate(SUBSCRIPTS)}" for place, token in enumerate(tokens)
+    ]
     titles = [f"head {layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
     height = max(190, min(420, 760 // n_heads))
     figure = panels_of(n_layers, n_heads, titles, height, below=12, shared_xaxes=True)
@@ -58,7 +72,12 @@ def attention_patterns(
     if (patterns < 0).any():
         colours = {"colorscale": "RdBu", "cmin": -1, "cmax": 1}
     figure.update_layout(coloraxis={**colours, "colorbar": {"title": "attention", "thickness": 12}})
-    ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 11}, "showgrid": False}
+    ticks = {
+        "tickvals": list(range(len(names))),
+        "ticktext": names,
+        "tickfont": {"size": 11},
+        "showgrid": False,
+    }
     figure.update_xaxes(**ticks, tickangle=-90).update_yaxes(**ticks, autorange="reversed")
     figure.update_xaxes(title_text="key", row=n_layers).update_yaxes(title_text="query", col=1)
     if len(names) * n_heads > 2 * LEGIBLE:
@@ -71,14 +90,19 @@ def attention_patterns(
 
 
 def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over training") -> go.Figure:
-    """Draw alpha and beta of every key/value head over training: hover names the weight, the step and the value.
+    """Draw alpha and beta of every key/value head over training: hover names the weight, the step
+    and the value.
 
-    `metrics` is that of a run with a shift and has the columns step, alpha1_L.G ..., beta1_L.G ..., or only one kind.
-    Raises `ConfigError` if it has neither.
+    `metrics` is that of a run with a shift and has the columns step, alpha1_L.G ..., beta1_L.G ...,
+    or only one kind. Raises `ConfigError` if it has neither.
     """
     require_shift(metrics)
-    weights = metrics.melt("step", list(metrics.filter(regex=r"^(alpha|beta)\d+_")), "column", "weight")
-    parts = weights["column"].str.extract(r"^(?P<kind>alpha|beta)(?P<back>\d+)_(?P<layer>\d+)\.(?P<group>\d+)$")
+    weights = metrics.melt(
+        "step", list(metrics.filter(regex=r"^(alpha|beta)\d+_")), "column", "weight"
+    )
+    parts = weights["column"].str.extract(
+        r"^(?P<kind>alpha|beta)(?P<back>\d+)_(?P<layer>\d+)\.(?P<group>\d+)$"
+    )
     weights = weights.join(parts.astype({"back": int, "layer": int, "group": int}))
     n_layers, n_groups = (1 + int(weights[name].max()) for name in ("layer", "group"))
     titles = [f"key/value head {layer}.{group}" for layer, group in np.ndindex(n_layers, n_groups)]
@@ -104,30 +128,45 @@ def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over traini
         )
         named.add(name)
     figure.add_hline(0, line={"color": "#999999", "width": 1})
-    figure.update_xaxes(title_text="training step", row=n_layers).update_yaxes(title_text="weight", col=1)
+    figure.update_xaxes(title_text="training step", row=n_layers).update_yaxes(
+        title_text="weight", col=1
+    )
     return lay_out(figure, title, HEIGHT * n_layers)
 
 
-def head_map(scores: pd.DataFrame, columns: Sequence[str] = DRAWN, title: str = "Scores of heads") -> go.Figure:
-    """Draw scores of every head, a map of layers and heads for each column: hover names the head and its score.
+def head_map(
+    scores: pd.DataFrame, columns: Sequence[str] = DRAWN, title: str = "Scores of heads"
+) -> go.Figure:
+    """Draw scores of every head, a map of layers and heads for each column: hover names the head
+    and its score.
 
-    `scores` and `columns` are those of `ihlab.plots.head_map.head_map`; induction heads have an orange frame. Raises
-    `ConfigError` if the table has none of the columns.
+    `scores` and `columns` are those of `ihlab.plots.head_map.head_map`; induction heads have an
+    orange frame. Raises `ConfigError` if the table has none of the columns.
     """
     scores, shown = shown_scores(scores, columns)
     maps = {name: grid_of(scores, name) for name in shown}
-    figure = _maps(maps, "head", "layer", "head %{y}.%{x}", [colours_of(name, one) for name, one in maps.items()])
+    figure = _maps(
+        maps,
+        "head",
+        "layer",
+        "head %{y}.%{x}",
+        [colours_of(name, one) for name, one in maps.items()],
+    )
     for layer, head in framed(scores):  # a map's first row and column are layer 0 and head 0
         frame = {"x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
-        figure.add_shape(type="rect", **frame, row="all", col="all", line={"color": ORANGE, "width": 3})
+        figure.add_shape(
+            type="rect", **frame, row="all", col="all", line={"color": ORANGE, "width": 3}
+        )
     return lay_out(figure, title, _height(maps))
 
 
 def effects(table: pd.DataFrame, *estimates: str, title: str = "Exact effects") -> go.Figure:
-    """Draw the exact effect of every head, input of a head, or edge, beside the estimates of attribution methods.
+    """Draw the exact effect of every head, input of a head, or edge, beside the estimates of
+    attribution methods.
 
-    `table` is that of `ihlab.attribution.exact`, with a further column for each of `estimates`. All maps share one
-    colour scale: blue raises the metric, red lowers it. Hover names the node and the number.
+    `table` is that of `ihlab.attribution.exact`, with a further column for each of `estimates`. All
+    maps share one colour scale: blue raises the metric, red lowers it. Hover names the node and the
+    number.
     """
     row, column = ["layer"], ["head"]
     x, y, node = "head", "layer", "head %{y}.%{x}"
@@ -144,7 +183,9 @@ def effects(table: pd.DataFrame, *estimates: str, title: str = "Exact effects") 
     for name in ("effect", *estimates):
         maps[name] = grid(effects_of, "row", "column", name, row_names, column_names)
     maps = {"exact effect": maps.pop("effect"), **maps}
-    most = float(np.nanmax(np.abs(table[["effect", *estimates]].to_numpy(dtype=float)), initial=1e-9))
+    most = float(
+        np.nanmax(np.abs(table[["effect", *estimates]].to_numpy(dtype=float)), initial=1e-9)
+    )
     figure = _maps(maps, x, y, node, [("RdBu", -most, most)])
     return lay_out(figure, title, _height(maps))
 
@@ -159,7 +200,11 @@ def _node(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
 
 
 def _maps(
-    maps: dict[str, pd.DataFrame], x: str, y: str, node: str, colours: Sequence[tuple[str, float, float]]
+    maps: dict[str, pd.DataFrame],
+    x: str,
+    y: str,
+    node: str,
+    colours: Sequence[tuple[str, float, float]],
 ) -> go.Figure:
     """Draw maps beside each other, with a colour scale for each map, or one for all maps.
 
@@ -167,7 +212,9 @@ def _maps(
     """
     between = 0.0
     if len(maps) > 1:
-        between = (0.03 if len(colours) == 1 else 0.16) / (len(maps) - 1)  # a bar of its scale is beside each map
+        between = (0.03 if len(colours) == 1 else 0.16) / (
+            len(maps) - 1
+        )  # a bar of its scale is beside each map
     width = (1 - between * (len(maps) - 1)) / len(maps)
     figure = panels_of(1, len(maps), list(maps), between=between)
     for number, (name, one) in enumerate(maps.items()):
@@ -190,7 +237,9 @@ def _maps(
             col=number + 1,
         )
     figure.update_xaxes(title_text=x, type="category", showgrid=False)
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False).update_yaxes(title_text=y, col=1)
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False).update_yaxes(
+        title_text=y, col=1
+    )
     return figure.update_layout(plot_bgcolor="#DDDDDD")
 
 

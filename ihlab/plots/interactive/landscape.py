@@ -1,4 +1,6 @@
-"""Draw the loss of Theorem 3.4 as a rotatable surface with descent and models' paths on it, and the map of basins."""
+"""Draw the loss of Theorem 3.4 as a rotatable surface with descent and models' paths on it, and the
+map of basins.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +18,8 @@ from ihlab.plots.views import default_lines
 from tasks.config import require
 
 STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Values of alpha1, and of beta1, from which descent is drawn, as fractions of the surface's sides."""
+"""Values of alpha1, and of beta1, from which descent is drawn, as fractions of the surface's sides.
+"""
 CORNER_IN_FRONT = {"x": -1.1, "y": 1.45, "z": 0.9}
 """Place from which a surface is seen at first: the induction corner (0, 1) is nearest."""
 STRIDE, STRIDES = 0.02, 200
@@ -29,21 +32,25 @@ def loss_surface(
     lines: Mapping[str, Line] | None = None,
     title: str = "The loss of Theorem 3.4",
 ) -> go.Figure:
-    """Draw the loss over alpha1 and beta1 as a rotatable surface, with streamlines of descent and paths on it.
+    """Draw the loss over alpha1 and beta1 as a rotatable surface, with streamlines of descent and
+    paths on it.
 
-    - `surfaces`: tables of `ihlab.theory.landscape.Field.table`, keyed by names like "exact, T = 5". A menu shows one
-      at a time, the last one first;
-    - `paths`: tables of paths, keyed by the name of their surface. Columns: path, alpha1, beta1 and, for several kinds,
-      series; a click on the legend hides one;
+    - `surfaces`: tables of `ihlab.theory.landscape.Field.table`, keyed by names like "exact, T =
+      5". A menu shows one at a time, the last one first;
+    - `paths`: tables of paths, keyed by the name of their surface. Columns: path, alpha1, beta1
+      and, for several kinds, series; a click on the legend hides one;
     - `lines`: the style of each series.
 
-    All surfaces have the same height of the vertical axis, so that a flat one looks flat. Raises `ConfigError` if there
-    is no surface, and for paths on a surface that is not there.
+    All surfaces have the same height of the vertical axis, so that a flat one looks flat. Raises
+    `ConfigError` if there is no surface, and for paths on a surface that is not there.
     """
     paths = paths or {}
     require(len(surfaces) > 0, "There is no surface to draw.")
     unknown = [name for name in paths if name not in surfaces]
-    require(not unknown, f"There are paths on '{''.join(unknown[:1])}', but the surfaces are {', '.join(surfaces)}.")
+    require(
+        not unknown,
+        f"There are paths on '{''.join(unknown[:1])}', but the surfaces are {', '.join(surfaces)}.",
+    )
     figure, groups, layouts = go.Figure(), {}, {}
     height = max(float(np.ptp(table["loss"])) for table in surfaces.values())
     for name, table in surfaces.items():
@@ -82,19 +89,27 @@ def _require_grid(name: str, table: pd.DataFrame) -> None:
     )
 
 
-def basin_map(table: pd.DataFrame, title: str = "Which solution does descent reach from each start?") -> go.Figure:
-    """Draw the solution that each start reaches: induction shaded by its time, later is darker; others in orange.
+def basin_map(
+    table: pd.DataFrame, title: str = "Which solution does descent reach from each start?"
+) -> go.Figure:
+    """Draw the solution that each start reaches: induction shaded by its time, later is darker;
+    others in orange.
 
-    `table` is that of `ihlab.theory.landscape.basins`: alpha1, beta1, basin and decided on a full grid. Hover names the
-    start, the basin and the time.
+    `table` is that of `ihlab.theory.landscape.basins`: alpha1, beta1, basin and decided on a full
+    grid. Hover names the start, the basin and the time.
     """
     is_induction = table["basin"] == "induction"
     points = table.assign(
         shade=np.log10(table["decided"].where(is_induction)),
         other=table["basin"].mask(is_induction),
     )
-    shade, other, decided = (grid(points, "beta1", "alpha1", name) for name in ("shade", "other", "decided"))
-    axes = {"x": shade.columns.to_numpy(dtype=np.float32), "y": shade.index.to_numpy(dtype=np.float32)}
+    shade, other, decided = (
+        grid(points, "beta1", "alpha1", name) for name in ("shade", "other", "decided")
+    )
+    axes = {
+        "x": shade.columns.to_numpy(dtype=np.float32),
+        "y": shade.index.to_numpy(dtype=np.float32),
+    }
     start = "start (%{x:.3f}, %{y:.3f})<br>"
     shades = points["shade"].dropna()
     ticks = [tick for tick in STEPS if shades.min() <= np.log10(tick) <= shades.max()]
@@ -105,7 +120,11 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
         customdata=decided.to_numpy(dtype=np.float32),
         colorscale="Blues",
         hoverongaps=False,
-        colorbar={"title": "time to<br>induction", "tickvals": np.log10(ticks), "ticktext": list(map(str, ticks))},
+        colorbar={
+            "title": "time to<br>induction",
+            "tickvals": np.log10(ticks),
+            "ticktext": list(map(str, ticks)),
+        },
         hovertemplate=f"{start}induction, decided at time %{{customdata:.4g}}<extra></extra>",
     )
     figure.add_heatmap(
@@ -118,7 +137,9 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
         hovertemplate=f"{start}%{{text}}<extra></extra>",
     )
     _corner(figure.add_scatter, x=[0], y=[1])
-    figure.update_xaxes(title_text="α₁ at the start").update_yaxes(title_text="β₁ at the start", scaleanchor="x")
+    figure.update_xaxes(title_text="α₁ at the start").update_yaxes(
+        title_text="β₁ at the start", scaleanchor="x"
+    )
     figure.update_xaxes(constrain="domain").update_yaxes(constrain="domain")
     return lay_out(figure, title, 420)
 
@@ -138,7 +159,11 @@ def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
     )
     xyz = _descents(table)
     figure.add_scatter3d(
-        **_on(table, xyz), mode="lines", line={"color": BLUE, "width": 4}, name="descent", hoverinfo="skip"
+        **_on(table, xyz),
+        mode="lines",
+        line={"color": BLUE, "width": 4},
+        name="descent",
+        hoverinfo="skip",
     )
     _corner(figure.add_scatter3d, **_on(table, np.array([[0.0, 1.0]])))
 
@@ -168,12 +193,16 @@ def _descents(table: pd.DataFrame) -> np.ndarray:
     lines = []
     for line in np.stack(visited, axis=1)[:, ::2]:
         moved = np.linalg.norm(np.diff(line, axis=0), axis=1) > STRIDE * side / 2
-        arrived = len(moved) - int(moved[::-1].argmax()) if moved.any() else 0  # from there on it oscillates
+        arrived = (
+            len(moved) - int(moved[::-1].argmax()) if moved.any() else 0
+        )  # from there on it oscillates
         lines += [line[: arrived + 1], np.full((1, 2), np.nan)]
     return np.concatenate(lines)
 
 
-def _paths(figure: go.Figure, table: pd.DataFrame, walked: pd.DataFrame, lines: Mapping[str, Line] | None) -> None:
+def _paths(
+    figure: go.Figure, table: pd.DataFrame, walked: pd.DataFrame, lines: Mapping[str, Line] | None
+) -> None:
     """Draw paths on a surface, a trace for each."""
     if "series" not in walked:
         walked = walked.assign(series="path")
@@ -200,15 +229,22 @@ def _paths(figure: go.Figure, table: pd.DataFrame, walked: pd.DataFrame, lines: 
 
 
 def _on(table: pd.DataFrame, points: np.ndarray) -> dict[str, np.ndarray]:
-    """Return points (alpha1, beta1) as coordinates on the surface, lifted a little so that it does not hide them."""
+    """Return points (alpha1, beta1) as coordinates on the surface, lifted a little so that it does
+    not hide them.
+    """
     height = _over(table, ["loss"])(points)[:, 0] + 0.01 * float(np.ptp(table["loss"]))
     return dict(zip("xyz", np.column_stack([points, height]).T.astype(np.float32), strict=True))
 
 
 def _over(table: pd.DataFrame, columns: list[str]) -> RegularGridInterpolator:
-    """Return a linear interpolation of columns of a full grid. It extrapolates, as stored decimals miss its edges."""
+    """Return a linear interpolation of columns of a full grid. It extrapolates, as stored decimals
+    miss its edges.
+    """
     by = table.sort_values(["alpha1", "beta1"])
     axes = [np.unique(by[name]) for name in ("alpha1", "beta1")]
     return RegularGridInterpolator(
-        axes, by[columns].to_numpy().reshape(*map(len, axes), len(columns)), bounds_error=False, fill_value=None
+        axes,
+        by[columns].to_numpy().reshape(*map(len, axes), len(columns)),
+        bounds_error=False,
+        fill_value=None,
     )

@@ -12,12 +12,16 @@ from ihlab.plots.views import in_order
 COLUMNS = ["query", "answer"]
 
 
-def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of each query and answer") -> go.Figure:
-    """Draw the margin of each query and answer, with a slider over lengths: hover shows the worst sequence.
+def worst_sequences(
+    table: pd.DataFrame, title: str = "The worst sequence of each query and answer"
+) -> go.Figure:
+    """Draw the margin of each query and answer, with a slider over lengths: hover shows the worst
+    sequence.
 
-    `table` has a row for each length, query and answer: `margin`, the `verdict` on it, and `worst`, the tokens of the
-    worst sequence. Blue margins are positive: the answer's logit is the largest. Red ones are negative. If all have one
-    sign, the colours run from the smallest to the largest. A square marks the smallest margin of each length.
+    `table` has a row for each length, query and answer: `margin`, the `verdict` on it, and `worst`,
+    the tokens of the worst sequence. Blue margins are positive: the answer's logit is the largest.
+    Red ones are negative. If all have one sign, the colours run from the smallest to the largest. A
+    square marks the smallest margin of each length.
     """
     table = table.assign(worst=table["worst"].map(_text)).drop_duplicates(["length", *COLUMNS])
     queries, answers = (in_order(table, name) for name in COLUMNS)
@@ -26,7 +30,8 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
     for _, of_length in lengths:
         # Grids of one shape for all lengths and columns: no text moves to another cell.
         margin, verdict, worst = (
-            grid(of_length, "query", "answer", name, queries, answers) for name in ("margin", "verdict", "worst")
+            grid(of_length, "query", "answer", name, queries, answers)
+            for name in ("margin", "verdict", "worst")
         )
         figure.add_heatmap(
             x=list(map(escaped, answers)),
@@ -60,7 +65,9 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
 
 
 def _scale(margins: "pd.Series[float]") -> dict[str, object]:
-    """Return a colour scale that the margins fill: blue is positive, red negative, and the palest nearest to 0."""
+    """Return a colour scale that the margins fill: blue is positive, red negative, and the palest
+    nearest to 0.
+    """
     low, high = float(margins.min()), float(margins.max())
     if low > 0:
         return {"colorscale": "Blues", "cmin": low, "cmax": high}

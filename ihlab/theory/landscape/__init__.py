@@ -1,4 +1,6 @@
-"""Theorem 3.4: the loss of a KV shifting head that learns induction, its gradient, descent paths and a simulation."""
+"""Theorem 3.4: the loss of a KV shifting head that learns induction, its gradient, descent paths
+and a simulation.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -27,4 +29,6 @@ __all__ = [
 ]
 
 # The simulation imports torch, which the figure of the loss does not need.
-__getattr__, __dir__ = lazy(__name__, dict.fromkeys(("Simulated", "simulate"), f"{__name__}.simulation"))
+__getattr__, __dir__ = lazy(
+    __name__, dict.fromkeys(("Simulated", "simulate"), f"{__name__}.simulation")
+)

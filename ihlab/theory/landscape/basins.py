@@ -1,4 +1,6 @@
-"""Basins of the unconstrained gradient flow from the paper's initialisation: which starts become induction heads."""
+"""Basins of the unconstrained gradient flow from the paper's initialisation: which starts become
+induction heads.
+"""
 
 import numpy as np
 import pandas as pd
@@ -15,18 +17,19 @@ LR, TIME = 0.25, 3000.0
 def decide(
     alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the basin of each start for unconstrained gradient flow on the exact loss, and the time of its decision.
+    """Return the basin of each start for unconstrained gradient flow on the exact loss, and the
+    time of its decision.
 
-    The loss can be driven to 0 in two ways. The target's logit exceeds the logit of the T - 4 others by
-    beta1 (a2 - r), and a2 > r if and only if alpha2 > 0. So either
+    The loss can be driven to 0 in two ways. The target's logit exceeds the logit of the T - 4
+    others by beta1 (a2 - r), and a2 > r if and only if alpha2 > 0. So either
 
     - "induction": alpha2 > 0 and beta1 > 0, attend to the token that followed and add it; or
     - "negative": alpha2 < 0 and beta1 < 0, attend to all other tokens and subtract them.
 
-    Between them lie alpha2 = 0 and beta1 = 0, where the logits of the others equal the target's and the loss is at
-    least log(T - 3). The loss only falls along the flow, so a path whose loss is below log(T - 3) crosses neither line
-    again, and its signs then determine its basin. A start that is not decided within `TIME`, in steps of `LR`, is
-    "undecided", with time inf.
+    Between them lie alpha2 = 0 and beta1 = 0, where the logits of the others equal the target's and
+    the loss is at least log(T - 3). The loss only falls along the flow, so a path whose loss is
+    below log(T - 3) crosses neither line again, and its signs then determine its basin. A start
+    that is not decided within `TIME`, in steps of `LR`, is "undecided", with time inf.
     """
     point = np.stack([alpha1, alpha2, beta1, beta2])
     decided = np.full(point.shape[1:], np.inf)
@@ -41,10 +44,11 @@ def decide(
 
 
 def basins(n_tokens: int, points: int = 61) -> pd.DataFrame:
-    """Return the basins (`decide`) of a grid of starts in the unit square, where alpha and beta sum to 1.
+    """Return the basins (`decide`) of a grid of starts in the unit square, where alpha and beta sum
+    to 1.
 
-    Columns: alpha1, beta1 (centres of the grid's cells), `basin`, and `decided`, the time at which the basin is
-    decided. Raises `ConfigError` for T below 5 and for fewer than 2 points.
+    Columns: alpha1, beta1 (centres of the grid's cells), `basin`, and `decided`, the time at which
+    the basin is decided. Raises `ConfigError` for T below 5 and for fewer than 2 points.
     """
     require(points >= 2, f"points is {points}, but must be at least 2.")
     centres = (np.arange(points) + 0.5) / points

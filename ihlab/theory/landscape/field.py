@@ -12,7 +12,9 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Field:
-    """The loss and its slope on a grid of starts, with beta1 along the rows and alpha1 along the columns."""
+    """The loss and its slope on a grid of starts, with beta1 along the rows and alpha1 along the
+    columns.
+    """
 
     alpha1: Float[np.ndarray, " columns"]
     beta1: Float[np.ndarray, " rows"]
@@ -23,7 +25,11 @@ class Field:
     def table(self) -> pd.DataFrame:
         """Return a row for each point: alpha1, beta1, loss, slope_alpha1, slope_beta1."""
         alpha1, beta1 = np.meshgrid(self.alpha1, self.beta1)
-        values = {"loss": self.loss, "slope_alpha1": self.slope_alpha1, "slope_beta1": self.slope_beta1}
+        values = {
+            "loss": self.loss,
+            "slope_alpha1": self.slope_alpha1,
+            "slope_beta1": self.slope_beta1,
+        }
         grids = {"alpha1": alpha1, "beta1": beta1, **values}
         return pd.DataFrame({name: grid.ravel() for name, grid in grids.items()})
 
@@ -36,10 +42,11 @@ def field(
     low: int | float = 0.0,
     high: int | float = 1.0,
 ) -> Field:
-    """Return the loss and its slope on a grid of `points` values in [low, high] for each of alpha1 and beta1.
+    """Return the loss and its slope on a grid of `points` values in [low, high] for each of alpha1
+    and beta1.
 
-    On the square alpha2 = 1 - alpha1, so the slope in alpha1 is dL/dalpha1 - dL/dalpha2, and likewise in beta1.
-    Raises `ConfigError` as `loss` does, and for fewer than 2 points.
+    On the square alpha2 = 1 - alpha1, so the slope in alpha1 is dL/dalpha1 - dL/dalpha2, and
+    likewise in beta1. Raises `ConfigError` as `loss` does, and for fewer than 2 points.
     """
     require(points >= 2, f"points is {points}, but must be at least 2.")
     axis = np.linspace(low, high, points)

@@ -1,10 +1,12 @@
-"""The loss of Theorem 3.4 and its gradient, in three forms: exact, as printed, and as the paper's script draws it.
+"""The loss of Theorem 3.4 and its gradient, in three forms: exact, as printed, and as the paper's
+script draws it.
 
-The setting (section 3.2): x_1 .. x_T all different, then x_{T+1} = x_i with 1 < i < T - 1; one KV shifting
-head with W_q = W_k = W_v = W_o = I, tied orthonormal embeddings and nothing else; the loss is the cross-entropy of
-x_{i+1} at the last position. With
+The setting (section 3.2): x_1 .. x_T all different, then x_{T+1} = x_i with 1 < i < T - 1; one KV
+shifting head with W_q = W_k = W_v = W_o = I, tied orthonormal embeddings and nothing else; the loss
+is the cross-entropy of x_{i+1} at the last position. With
 
-    S = 2 exp(alpha1) + exp(alpha2) + (T - 2),  a1 = exp(alpha1) / S,  a2 = exp(alpha2) / S,  r = 1 / S
+    S = 2 exp(alpha1) + exp(alpha2) + (T - 2),  a1 = exp(alpha1) / S,  a2 = exp(alpha2) / S,  r = 1
+    / S
 
 the attention to the two copies of x_i, to x_{i+1} and to any other position, the logits are
 
@@ -15,14 +17,15 @@ the attention to the two copies of x_i, to x_{i+1} and to any other position, th
 
 This is form "exact". The paper has two other forms:
 
-- "printed" (equation 10, Table 3 and equation 14): the second row has beta2 a2 instead of beta2 a1, unlike the
-  derivation in the paper's Appendix C. The others enter the softmax's denominator and S as a constant `other`,
-  although they have a logit like any other token;
-- "listing" (Appendix L): in addition, the third row has a2 + beta2 instead of a2 beta2, and the denominator has
-  exp(other). (The listing cannot run: it calls its function with one argument too many and takes
-  the exponential of a plain number.) It is kept to show what it draws.
+- "printed" (equation 10, Table 3 and equation 14): the second row has beta2 a2 instead of beta2 a1,
+  unlike the derivation in the paper's Appendix C. The others enter the softmax's denominator and S
+  as a constant `other`, although they have a logit like any other token;
+- "listing" (Appendix L): in addition, the third row has a2 + beta2 instead of a2 beta2, and the
+  denominator has exp(other). (The listing cannot run: it calls its function with one argument too
+  many and takes the exponential of a plain number.) It is kept to show what it draws.
 
-The paper's setting is 1 < i < T. At i = T - 1 the follower of x_i is x_T, and the second row is wrong too.
+The paper's setting is 1 < i < T. At i = T - 1 the follower of x_i is x_T, and the second row is
+wrong too.
 """
 
 from collections.abc import Sequence
@@ -34,7 +37,8 @@ import numpy as np
 from tasks.config import ConfigError, choose, require
 
 Term = tuple[float, str, str]
-"""One term of a logit: a coefficient, a factor beta1, beta2 or one, and a factor a1, a2, r or one."""
+"""One term of a logit: a coefficient, a factor beta1, beta2 or one, and a factor a1, a2, r or one.
+"""
 
 _TARGET: list[Term] = [(1, "beta1", "a2"), (1, "beta2", "r")]
 _REPEATED: list[Term] = [(2, "beta1", "a1"), (1, "beta2", "a2")]
@@ -47,7 +51,12 @@ LOGITS: dict[str, dict[str, list[Term]]] = {
         "repeated": _REPEATED,
         "others": [(1, "beta1", "r"), (1, "beta2", "r")],
     },
-    "printed": {"target": _TARGET, "neighbours": _PRINTED_NEIGHBOURS, "repeated": _REPEATED, "others": []},
+    "printed": {
+        "target": _TARGET,
+        "neighbours": _PRINTED_NEIGHBOURS,
+        "repeated": _REPEATED,
+        "others": [],
+    },
     "listing": {
         "target": _TARGET,
         "neighbours": _PRINTED_NEIGHBOURS,
@@ -64,7 +73,9 @@ Array = Any
 
 
 class Gradient(NamedTuple):
-    """The derivative of the loss with respect to each parameter. Each has the broadcast shape of the arguments."""
+    """The derivative of the loss with respect to each parameter. Each has the broadcast shape of
+    the arguments.
+    """
 
     alpha1: Array
     alpha2: Array
@@ -83,9 +94,9 @@ def loss(
 ) -> Array:
     """Return the loss in nats, in float64, broadcast over all arguments.
 
-    `n_tokens` is T. "printed" and "listing" take either T or `other`, the number for their O(T) term; T stands for
-    other = T - 2, which gives the same S. Raises `ConfigError` for T below 5, other below 0,
-    numbers that are not finite and shapes that do not broadcast.
+    `n_tokens` is T. "printed" and "listing" take either T or `other`, the number for their O(T)
+    term; T stands for other = T - 2, which gives the same S. Raises `ConfigError` for T below 5,
+    other below 0, numbers that are not finite and shapes that do not broadcast.
     """
     return evaluate((alpha1, alpha2, beta1, beta2), n_tokens, form, other)[0]
 
@@ -99,7 +110,9 @@ def gradient(
     form: str = "exact",
     other: Numbers | None = None,
 ) -> Gradient:
-    """Return the gradient of `loss` in (alpha1, alpha2, beta1, beta2), in closed form. Raises as `loss` does."""
+    """Return the gradient of `loss` in (alpha1, alpha2, beta1, beta2), in closed form. Raises as
+    `loss` does.
+    """
     return evaluate((alpha1, alpha2, beta1, beta2), n_tokens, form, other)[1]
 
 
@@ -111,18 +124,31 @@ def evaluate(
 ) -> tuple[Array, Gradient]:
     """Return `loss` and `gradient` at a point (alpha1, alpha2, beta1, beta2), computed together."""
     rows = LOGITS[choose("form", form, LOGITS)]
-    require(form != "exact" or other is None, f"other is {other}, but the exact form has no O(T): give n_tokens.")
+    require(
+        form != "exact" or other is None,
+        f"other is {other}, but the exact form has no O(T): give n_tokens.",
+    )
     needed = "the length T" if form == "exact" else "the length T or other, its O(T)"
-    require(n_tokens is not None or other is not None, f"n_tokens is missing: the {form} form needs {needed}.")
-    require(n_tokens is None or other is None, "n_tokens and other are both given, but one follows from the other.")
+    require(
+        n_tokens is not None or other is not None,
+        f"n_tokens is missing: the {form} form needs {needed}.",
+    )
+    require(
+        n_tokens is None or other is None,
+        "n_tokens and other are both given, but one follows from the other.",
+    )
     names = ("alpha1", "alpha2", "beta1", "beta2", "n_tokens", "other")
     numbers = zip(names, (*point, n_tokens, other), strict=True)
-    values = {name: np.asarray(number, dtype=np.float64) for name, number in numbers if number is not None}
+    values = {
+        name: np.asarray(number, dtype=np.float64) for name, number in numbers if number is not None
+    }
     _check(values)
     rest = values["n_tokens"] - 2 if other is None else values["other"]  # the O(T) of S
     factors, a = _attention(values, rest)
     factors |= {"beta1": values["beta1"], "beta2": values["beta2"], "one": 1.0}
-    count = {"exact": rest - 2, "printed": rest, "listing": None}[form]  # number of others in the denominator
+    count = {"exact": rest - 2, "printed": rest, "listing": None}[
+        form
+    ]  # number of others in the denominator
     log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(count)}
 
     logits = {
@@ -137,13 +163,18 @@ def evaluate(
 
     by: dict[str, Array] = dict.fromkeys(factors, 0.0)
     for name, terms in rows.items():
-        by_logit = powers[name] / total - (1.0 if name == "target" else 0.0)  # softmax minus one-hot
+        by_logit = powers[name] / total - (
+            1.0 if name == "target" else 0.0
+        )  # softmax minus one-hot
         for c, beta, attention in terms:
             by[beta] = by[beta] + by_logit * (c * factors[attention])
             by[attention] = by[attention] + by_logit * (c * factors[beta])
-    # d a1 / d alpha1 = a1 - 2 a1 a1, d a2 / d alpha1 = -2 a1 a2, d r / d alpha1 = -2 a1 r; alpha2 likewise, once.
+    # d a1 / d alpha1 = a1 - 2 a1 a1, d a2 / d alpha1 = -2 a1 a2, d r / d alpha1 = -2 a1 r; alpha2
+    # likewise, once.
     mean = by["a1"] * a[0] + by["a2"] * a[1] + by["r"] * a[2]
-    return value, Gradient(a[0] * (by["a1"] - 2 * mean), a[1] * (by["a2"] - mean), by["beta1"], by["beta2"])
+    return value, Gradient(
+        a[0] * (by["a1"] - 2 * mean), a[1] * (by["a2"] - mean), by["beta1"], by["beta2"]
+    )
 
 
 def _check(values: dict[str, Array]) -> None:
@@ -163,7 +194,10 @@ def _check(values: dict[str, Array]) -> None:
         )
     if "other" in values:
         other = values["other"]
-        _refuse(other[other < 0], "other is {}, but O(T) stands for a number of tokens and must not be negative.")
+        _refuse(
+            other[other < 0],
+            "other is {}, but O(T) stands for a number of tokens and must not be negative.",
+        )
 
 
 def _refuse(wrong: Array, message: str) -> None:
@@ -171,11 +205,17 @@ def _refuse(wrong: Array, message: str) -> None:
         raise ConfigError(message.format(f"{float(wrong[0]):g}"))
 
 
-def _attention(values: dict[str, Array], rest: Array) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
+def _attention(
+    values: dict[str, Array], rest: Array
+) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
     """Return a1, a2 and r, computed from exponents of at most 0 so that none overflows."""
     zero = np.zeros_like(values["alpha1"])
     top = np.maximum(np.maximum(values["alpha1"], values["alpha2"]), zero)
-    one, two, none = np.exp(values["alpha1"] - top), np.exp(values["alpha2"] - top), np.exp(zero - top)
+    one, two, none = (
+        np.exp(values["alpha1"] - top),
+        np.exp(values["alpha2"] - top),
+        np.exp(zero - top),
+    )
     s = 2 * one + two + rest * none
     a = (one / s, two / s, none / s)
     return dict(zip(("a1", "a2", "r"), a, strict=True)), a

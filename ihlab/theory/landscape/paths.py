@@ -12,7 +12,9 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Path:
-    """alpha1, alpha2, beta1, beta2 and the loss along paths: [time, ...] with one path for each start."""
+    """alpha1, alpha2, beta1, beta2 and the loss along paths: [time, ...] with one path for each
+    start.
+    """
 
     time: Float[np.ndarray, " time"]
     alpha1: Float[np.ndarray, " time *start"]
@@ -40,24 +42,32 @@ def descend(
     every: int = 1,
     square: bool = False,
 ) -> Path:
-    """Run gradient descent on the loss `form` from each start. Records the steps that are multiples of `every`, from 0.
+    """Run gradient descent on the loss `form` from each start. Records the steps that are multiples
+    of `every`, from 0.
 
-    With `square`, alpha1 and beta1 descend under the constraint alpha2 = 1 - alpha1 and beta2 = 1 - beta1, as in Figure
-    2; in the paper this holds only at the start. Raises `ConfigError` as `loss` does, for lr <= 0, steps or every < 1,
-    and with `square` for a start off the square.
+    With `square`, alpha1 and beta1 descend under the constraint alpha2 = 1 - alpha1 and beta2 = 1 -
+    beta1, as in Figure 2; in the paper this holds only at the start. Raises `ConfigError` as `loss`
+    does, for lr <= 0, steps or every < 1, and with `square` for a start off the square.
     """
     require(lr > 0, f"lr is {lr}, but must be positive.")
     require(steps >= 1, f"steps is {steps}, but must be at least 1.")
     require(every >= 1, f"every is {every}, but must be at least 1.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)  # raises for an invalid start
-    point = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
+    point = np.stack(
+        np.broadcast_arrays(
+            *(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))
+        )
+    )
     sums = point[0] + point[1], point[2] + point[3]
     require(
         not square or np.allclose(sums, 1),
         "square holds alpha1 + alpha2 = beta1 + beta2 = 1, but a start does not satisfy it.",
     )
     times = np.arange(0, steps + 1, every)
-    visited, losses = np.empty((4, len(times), *point.shape[1:])), np.empty((len(times), *point.shape[1:]))
+    visited, losses = (
+        np.empty((4, len(times), *point.shape[1:])),
+        np.empty((len(times), *point.shape[1:])),
+    )
     for step in range(steps + 1):
         value, by = evaluate(point, n_tokens, form, other)
         slope = np.array(by)
@@ -81,14 +91,18 @@ def flow(
     form: str = "exact",
     other: int | float | None = None,
 ) -> Path:
-    """Integrate the gradient flow d theta / d t = -dL / d theta of all four parameters from one start.
+    """Integrate the gradient flow d theta / d t = -dL / d theta of all four parameters from one
+    start.
 
-    Returns the path at the given times. It integrates over log(1 + t), because the flow slows down and the times can
-    span many powers of ten. Raises `ConfigError` as `loss` does, and for times that are negative, not finite or not
-    increasing.
+    Returns the path at the given times. It integrates over log(1 + t), because the flow slows down
+    and the times can span many powers of ten. Raises `ConfigError` as `loss` does, and for times
+    that are negative, not finite or not increasing.
     """
     rise = len(times) > 0 and times[0] >= 0 and bool((np.diff(times) > 0).all())
-    require(rise and 0 < times[-1] < math.inf, "times must increase, from at least 0 to a finite time above 0.")
+    require(
+        rise and 0 < times[-1] < math.inf,
+        "times must increase, from at least 0 to a finite time above 0.",
+    )
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)
 
     def slope(log_time: float, point: np.ndarray) -> np.ndarray:
@@ -99,7 +113,9 @@ def flow(
     start = np.array([alpha1, alpha2, beta1, beta2], dtype=np.float64)
     from scipy.integrate import solve_ivp  # half a second, which a page of a run need not wait
 
-    solved = solve_ivp(slope, (0.0, logs[-1]), start, method="LSODA", t_eval=logs, rtol=1e-9, atol=1e-11)
+    solved = solve_ivp(
+        slope, (0.0, logs[-1]), start, method="LSODA", t_eval=logs, rtol=1e-9, atol=1e-11
+    )
     assert solved.success, solved.message
     a1, a2, b1, b2 = solved.y
     return Path(times, a1, a2, b1, b2, evaluate(solved.y, n_tokens, form, other)[0])

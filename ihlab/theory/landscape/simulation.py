@@ -1,4 +1,6 @@
-"""The simplified model of Theorem 3.4 at finite width, with random embeddings. As width grows, it tends to "exact"."""
+"""The simplified model of Theorem 3.4 at finite width, with random embeddings. As width grows, it
+tends to "exact".
+"""
 
 from typing import NamedTuple
 
@@ -33,30 +35,50 @@ def simulate(
     seed: int = 0,
     repeat: int = 2,
 ) -> Simulated:
-    """Return the simplified model's loss, averaged over `samples` embeddings with i.i.d. N(0, 1 / d_model) entries.
+    """Return the simplified model's loss, averaged over `samples` embeddings with i.i.d. N(0, 1 /
+    d_model) entries.
 
-    `d_model` None means orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the position
-    that the last token repeats. Raises `ConfigError` unless 1 < i < T - 1, for T below 5, fewer than 2 samples, and
-    parameters that do not broadcast or are not finite.
+    `d_model` None means orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the
+    position that the last token repeats. Raises `ConfigError` unless 1 < i < T - 1, for T below 5,
+    fewer than 2 samples, and parameters that do not broadcast or are not finite.
     """
-    require(d_model is None or samples >= 2, f"samples is {samples}, but an error bar needs at least 2.")
+    require(
+        d_model is None or samples >= 2, f"samples is {samples}, but an error bar needs at least 2."
+    )
     parameters = [np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2)]
     try:
         shape = np.broadcast_shapes(*(x.shape for x in parameters))
     except ValueError:
-        raise ConfigError(f"The shapes {', '.join(str(x.shape) for x in parameters)} do not broadcast.") from None
-    require(all(np.isfinite(x).all() for x in parameters), "alpha1 .. beta2 hold a number that is not finite.")
-    points = torch.from_numpy(np.stack([np.broadcast_to(x, shape).ravel() for x in parameters]))  # [4, point]
+        raise ConfigError(
+            f"The shapes {', '.join(str(x.shape) for x in parameters)} do not broadcast."
+        ) from None
+    require(
+        all(np.isfinite(x).all() for x in parameters),
+        "alpha1 .. beta2 hold a number that is not finite.",
+    )
+    points = torch.from_numpy(
+        np.stack([np.broadcast_to(x, shape).ravel() for x in parameters])
+    )  # [4, point]
     products = inner_products(n_tokens, d_model, samples, seed)
     with torch.no_grad():
         size = max(1, _NUMBERS_AT_A_TIME // (len(products) * n_tokens))
-        losses = torch.cat([simulated_loss(chunk, products, repeat) for chunk in points.split(size, dim=1)])
-    error = losses.std(dim=1) / len(products) ** 0.5 if len(products) > 1 else torch.zeros(len(losses))
-    return Simulated(losses.mean(dim=1).numpy().reshape(shape), error.double().numpy().reshape(shape))
+        losses = torch.cat(
+            [simulated_loss(chunk, products, repeat) for chunk in points.split(size, dim=1)]
+        )
+    error = (
+        losses.std(dim=1) / len(products) ** 0.5 if len(products) > 1 else torch.zeros(len(losses))
+    )
+    return Simulated(
+        losses.mean(dim=1).numpy().reshape(shape), error.double().numpy().reshape(shape)
+    )
 
 
-def inner_products(n_tokens: int, d_model: int | None, samples: int, seed: int) -> Float[Tensor, "sample T T"]:
-    """Return u_i . u_j of random embeddings u (the model depends only on these), or the identity if d_model is None."""
+def inner_products(
+    n_tokens: int, d_model: int | None, samples: int, seed: int
+) -> Float[Tensor, "sample T T"]:
+    """Return u_i . u_j of random embeddings u (the model depends only on these), or the identity if
+    d_model is None.
+    """
     require(n_tokens >= 5, f"n_tokens is {n_tokens}, but must be at least 5.")
     if d_model is None:
         return torch.eye(n_tokens, dtype=torch.float64)[None]
@@ -72,7 +94,9 @@ def inner_products(n_tokens: int, d_model: int | None, samples: int, seed: int) 
 def simulated_loss(
     parameters: Float[Tensor, "4 point"], products: Float[Tensor, "sample T T"], repeat: int
 ) -> Float[Tensor, "point sample"]:
-    """Return the loss of real attention for each point (alpha1, alpha2, beta1, beta2) and embedding; differentiable."""
+    """Return the loss of real attention for each point (alpha1, alpha2, beta1, beta2) and
+    embedding; differentiable.
+    """
     n_tokens = products.shape[-1]
     require(
         1 < repeat < n_tokens - 1,
@@ -83,7 +107,9 @@ def simulated_loss(
     row = [*range(n_tokens), repeat - 1]  # x_1 .. x_T, x_i
     now = products[:, :, row]  # [sample, vocab, key]
     before = torch.nn.functional.pad(now[..., :-1], (1, 0))
-    pattern = (alpha1 * now[:, repeat - 1] + alpha2 * before[:, repeat - 1]).softmax(dim=-1)  # [point, sample, key]
+    pattern = (alpha1 * now[:, repeat - 1] + alpha2 * before[:, repeat - 1]).softmax(
+        dim=-1
+    )  # [point, sample, key]
     read_own = torch.einsum("svk,psk->psv", now, pattern)
     read_before = torch.einsum("svk,psk->psv", before, pattern)
     logits = beta1 * read_own + beta2 * read_before

@@ -71,7 +71,10 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
     pool = np.empty(structure.n_layers, np.int64)
     unused = np.empty(structure.n_layers, np.int64)
     for i in range(structure.n_layers):
-        pool[i] = words.noun + ((category + i) * words.pools + draw(stream, words.pools)) * words.pool_size
+        pool[i] = (
+            words.noun
+            + ((category + i) * words.pools + draw(stream, words.pools)) * words.pool_size
+        )
         unused[i] = bit(words.pool_size) - 1
     item = np.empty(MOST_ITEMS, np.int64)
     for x in range(structure.n_items):
@@ -121,7 +124,11 @@ def put_parameter(page: Page, parameter: int) -> None:
 @numba.njit
 def put_sentence(page: Page, parameter: int, equations: Equations) -> None:
     """Write the sentence of a parameter: `The number of each X 's Y equals E .`, `X Y = E .` or `X/Y = E .`"""
-    natural, n_terms, constant = page.words.natural, equations.n_terms[parameter], equations.constant[parameter]
+    natural, n_terms, constant = (
+        page.words.natural,
+        equations.n_terms[parameter],
+        equations.constant[parameter],
+    )
     if natural:
         put_words(page, parameter, (THE_FIRST, NUMBER, OF))
     put_parameter(page, parameter)
@@ -145,7 +152,11 @@ def _put_terms(page: Page, parameter: int, equations: Equations) -> None:
 
     Without filler words, `P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several.
     """
-    natural, n_terms, minus = page.words.natural, equations.n_terms[parameter], equations.minus[parameter]
+    natural, n_terms, minus = (
+        page.words.natural,
+        equations.n_terms[parameter],
+        equations.minus[parameter],
+    )
     brackets = not natural and n_terms > 1 and equations.constant[parameter] != NONE
     if natural and n_terms > 1:
         put_words(page, parameter, (THE, DIFFERENCE if minus else SUM, OF))
@@ -225,7 +236,11 @@ def put_solution(
 @numba.njit
 def _put_clause(page: Page, clause: int, solution: Solution, letter: np.ndarray) -> None:
     """Write `v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
-    operation, left, right = solution.operation[clause], solution.left[clause], solution.right[clause]
+    operation, left, right = (
+        solution.operation[clause],
+        solution.left[clause],
+        solution.right[clause],
+    )
     number, function = page.words.number, page.words.function
     equal = function[EQUAL]
     put(page, letter[clause])

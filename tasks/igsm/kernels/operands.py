@@ -146,7 +146,12 @@ def draw_equation(
 
 @numba.njit
 def _word(
-    parameter: int, chosen: int, has_constant: bool, modulus: int, equations: Equations, stream: np.ndarray
+    parameter: int,
+    chosen: int,
+    has_constant: bool,
+    modulus: int,
+    equations: Equations,
+    stream: np.ndarray,
 ) -> None:
     """Step I: draw the order of the terms, sum or difference, and the constant with its operation."""
     n = 0

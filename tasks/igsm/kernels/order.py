@@ -10,7 +10,9 @@ from tasks.igsm.kernels.structure import Structure
 
 
 @numba.njit
-def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np.ndarray) -> np.int64:
+def draw_necessary(
+    structure: Structure, abstract_ops: int, ops: int, stream: np.ndarray
+) -> np.int64:
     """Step D: draw parameters and all that they need, which cost `ops` operations if the structure allows.
 
     Up to `abstract_ops` operations go to abstract parameters, of a high level if this budget allows, and to what they
@@ -54,7 +56,9 @@ def _available(structure: Structure) -> int:
         levels = structure.n_layers - structure.layer[x] - 1
         if levels > 0:
             n_children = count(structure.needs[structure.abstract[x, 1]])
-            total += max(n_children - 1, min(n_children, 1)) + max(2 * n_children - 1, 0) * (levels - 1)
+            total += max(n_children - 1, min(n_children, 1)) + max(2 * n_children - 1, 0) * (
+                levels - 1
+            )
     return total
 
 
@@ -70,7 +74,11 @@ def total_cost(structure: Structure, parameters: int) -> int:
 
 @numba.njit
 def draw_order(
-    structure: Structure, necessary: int, order: np.ndarray, required: np.ndarray, stream: np.ndarray
+    structure: Structure,
+    necessary: int,
+    order: np.ndarray,
+    required: np.ndarray,
+    stream: np.ndarray,
 ) -> bool:
     """Step E: order the necessary parameters from the last, the query, to the first.
 
@@ -79,7 +87,9 @@ def draw_order(
     """
     often, bias = uniform(stream), math.exp(half_normal(stream))
     abstract = necessary & ~(bit(structure.n_edges) - 1)
-    out_degree = np.zeros(structure.n_parameters, np.int64)  # number of remaining parameters that need it
+    out_degree = np.zeros(
+        structure.n_parameters, np.int64
+    )  # number of remaining parameters that need it
     free = necessary  # remaining parameters that no remaining one needs
     rest = abstract
     while rest:
@@ -113,7 +123,9 @@ def draw_order(
         elif remaining:
             must = free & stack == 0
             if uniform(stream) < often or must:
-                required[parameter] = draw_weighted(free if must else remaining, abstract, stack, bias, stream)
+                required[parameter] = draw_weighted(
+                    free if must else remaining, abstract, stack, bias, stream
+                )
                 stack |= bit(required[parameter])
         candidates = free & stack
     return True

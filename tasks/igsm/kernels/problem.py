@@ -16,7 +16,12 @@ import numpy as np
 
 from tasks.igsm.kernels.bits import NONE, bit, coin, count, draw, pick, shuffle
 from tasks.igsm.kernels.language import Names, Words, draw_names
-from tasks.igsm.kernels.operands import MOST_OPERANDS, Equations, draw_necessary_equations, draw_other_equations
+from tasks.igsm.kernels.operands import (
+    MOST_OPERANDS,
+    Equations,
+    draw_necessary_equations,
+    draw_other_equations,
+)
 from tasks.igsm.kernels.order import draw_necessary, draw_order, total_cost
 from tasks.igsm.kernels.solution import MOST_CLAUSES, Solution, close_step, solve, solve_instance
 from tasks.igsm.kernels.split import in_split
@@ -47,7 +52,10 @@ class Outline(NamedTuple):
 def no_draft() -> Draft:
     """Allocate the buffers of one problem."""
     ints, flags = np.empty((7, MOST_PARAMETERS), np.int64), np.empty((2, MOST_PARAMETERS), np.bool_)
-    terms, clauses = np.empty((MOST_PARAMETERS, MOST_OPERANDS), np.int64), np.empty((5, MOST_CLAUSES), np.int64)
+    terms, clauses = (
+        np.empty((MOST_PARAMETERS, MOST_OPERANDS), np.int64),
+        np.empty((5, MOST_CLAUSES), np.int64),
+    )
     equations = Equations(ints[0], terms, flags[0], ints[1], flags[1])
     steps = ints[2], ints[3], ints[4]
     solution = Solution(*steps, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4])
@@ -56,7 +64,13 @@ def no_draft() -> Draft:
 
 @numba.njit
 def draw_problem(
-    ops: int, test: bool, modulus: int, limits: Limits, words: Words, draft: Draft, stream: np.ndarray
+    ops: int,
+    test: bool,
+    modulus: int,
+    limits: Limits,
+    words: Words,
+    draft: Draft,
+    stream: np.ndarray,
 ) -> Outline:
     """Draw a problem of `ops` operations into `draft`. Its last step computes the query.
 
@@ -79,7 +93,9 @@ def draw_problem(
 
     n_steps = count(necessary)
     surplus = ops - total_cost(structure, necessary)
-    if not draw_necessary_equations(structure, order, n_steps, required, surplus, modulus, draft.equations, stream):
+    if not draw_necessary_equations(
+        structure, order, n_steps, required, surplus, modulus, draft.equations, stream
+    ):
         return nothing
     n_clauses = solve(structure, draft.equations, order, n_steps, modulus, draft.solution)
     if not in_split(test, n_steps, n_clauses, draft.solution, structure.n_edges):
@@ -90,7 +106,9 @@ def draw_problem(
 
 
 @numba.njit
-def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stream: np.ndarray) -> Outline:
+def draw_flat_problem(
+    test: bool, modulus: int, words: Words, draft: Draft, stream: np.ndarray
+) -> Outline:
     """Draw a problem without hierarchy into `draft`. Fails, with an outline of 0s, in the wrong split."""
     n = _draw_flat_names(words, draft, stream)
     order = np.arange(n)
@@ -128,7 +146,9 @@ def _draw_flat_names(words: Words, draft: Draft, stream: np.ndarray) -> int:
     """Draw owners from one pool and their items from a pool of the next category. Returns the number of parameters."""
     category = 4 * draw(stream, words.domains) + draw(stream, 3)
     owners = words.noun + (category * words.pools + draw(stream, words.pools)) * words.pool_size
-    items = words.noun + ((category + 1) * words.pools + draw(stream, words.pools)) * words.pool_size
+    items = (
+        words.noun + ((category + 1) * words.pools + draw(stream, words.pools)) * words.pool_size
+    )
     everything = bit(words.pool_size) - 1
     n, unused_owners = 0, everything
     for _ in range(FLAT_OWNERS):

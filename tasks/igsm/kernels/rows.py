@@ -72,7 +72,9 @@ def _write(
     put(page, SOL)
     n_prompt = page.end[0]
     is_result[n_prompt:] = False
-    put_solution(page, is_result, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream)
+    put_solution(
+        page, is_result, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream
+    )
     if not wanted.flat:
         put(page, ANS)
         put(page, words.number + solution.value[outline.n_clauses - 1])
@@ -114,7 +116,9 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 if wanted.flat:
                     outline = draw_flat_problem(wanted.test, wanted.modulus, words, draft, stream)
                 else:
-                    outline = draw_problem(ops, wanted.test, wanted.modulus, limits, words, draft, stream)
+                    outline = draw_problem(
+                        ops, wanted.test, wanted.modulus, limits, words, draft, stream
+                    )
                 n_clauses = outline.n_clauses
                 if n_clauses == 0 or n_clauses > ops or (wanted.exact and n_clauses < ops):
                     continue
@@ -136,7 +140,9 @@ def _digest() -> str:
     """Return a digest of all that is compiled into the kernel: its source files and `IGNORE`."""
     here = Path(__file__)
     files = [*sorted(here.parent.glob("*.py")), here.parents[2] / "random64.py"]
-    return hashlib.sha256(b"".join([*(file.read_bytes() for file in files), str(IGNORE).encode()])).hexdigest()
+    return hashlib.sha256(
+        b"".join([*(file.read_bytes() for file in files), str(IGNORE).encode()])
+    ).hexdigest()
 
 
 draw_rows = _compiled(_digest())

@@ -39,7 +39,12 @@ class Solution(NamedTuple):
 
 @numba.njit
 def solve(
-    structure: Structure, equations: Equations, order: np.ndarray, n: int, modulus: int, solution: Solution
+    structure: Structure,
+    equations: Equations,
+    order: np.ndarray,
+    n: int,
+    modulus: int,
+    solution: Solution,
 ) -> int:
     """Write the steps of `order[:n]` into `solution`, and return the number of clauses."""
     end = 0
@@ -61,7 +66,9 @@ def close_step(step: int, parameter: int, end: int, solution: Solution) -> None:
 
 
 @numba.njit
-def solve_instance(parameter: int, equations: Equations, end: int, modulus: int, solution: Solution) -> int:
+def solve_instance(
+    parameter: int, equations: Equations, end: int, modulus: int, solution: Solution
+) -> int:
     """Write clauses from `end` on: the terms from left to right, then the constant. Returns the new end."""
     n, constant = equations.n_terms[parameter], equations.constant[parameter]
     if n == 0:
@@ -71,7 +78,15 @@ def solve_instance(parameter: int, equations: Equations, end: int, modulus: int,
         return _clause(COPY, result, NONE, NONE, end, modulus, solution)
     for j in range(1, n):
         operation = SUBTRACT if equations.minus[parameter] else ADD
-        end = _clause(operation, result, solution.symbol[equations.terms[parameter, j]], NONE, end, modulus, solution)
+        end = _clause(
+            operation,
+            result,
+            solution.symbol[equations.terms[parameter, j]],
+            NONE,
+            end,
+            modulus,
+            solution,
+        )
         result = end - 1
     if constant != NONE:
         operation = MULTIPLY if equations.times[parameter] else ADD
@@ -80,7 +95,9 @@ def solve_instance(parameter: int, equations: Equations, end: int, modulus: int,
 
 
 @numba.njit
-def _solve_abstract(parameter: int, structure: Structure, end: int, modulus: int, solution: Solution) -> int:
+def _solve_abstract(
+    parameter: int, structure: Structure, end: int, modulus: int, solution: Solution
+) -> int:
     """Write clauses of A(x,g): the products I(x,y) A(y,g-1) if g > 1, then their sum. Returns the new end."""
     x, g = structure.owner[parameter], structure.level[parameter]
     edges = structure.needs[structure.abstract[x, 1]]
@@ -107,7 +124,9 @@ def _solve_abstract(parameter: int, structure: Structure, end: int, modulus: int
 
 
 @numba.njit
-def _clause(operation: int, left: int, right: int, number: int, end: int, modulus: int, solution: Solution) -> int:
+def _clause(
+    operation: int, left: int, right: int, number: int, end: int, modulus: int, solution: Solution
+) -> int:
     """Write clause `end` with its value, and return the end after it."""
     solution.operation[end], solution.left[end], solution.right[end] = operation, left, right
     solution.number[end] = number

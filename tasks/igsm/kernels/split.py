@@ -22,7 +22,9 @@ TRAIN_BUCKETS = 16
 ROOM = 1024  # 52 steps of 3 characters and 52 clauses of 12, and the padding
 PADDING = 72  # maximum number of padding bytes after a hashed message
 
-_SIGNS = np.array([ord("+"), ord("-"), ord("*")])  # in the order of the operations ADD, SUBTRACT, MULTIPLY
+_SIGNS = np.array(
+    [ord("+"), ord("-"), ord("*")]
+)  # in the order of the operations ADD, SUBTRACT, MULTIPLY
 
 # The first 32 bits of the fractional parts of the square roots and cube roots of the first primes.
 _PRIMES = [n for n in range(2, 312) if all(n % k for k in range(2, n))]  # the first 64
@@ -66,7 +68,9 @@ def template(n_steps: int, solution: Solution, n_edges: int) -> tuple[np.ndarray
         last = solution.end[step] - 1
         letter[last] = _letter(n_letters)
         n_letters += 1
-        n = _put(text, n, (ord("I") if solution.parameter[step] < n_edges else ord("A"), letter[last]))
+        n = _put(
+            text, n, (ord("I") if solution.parameter[step] < n_edges else ord("A"), letter[last])
+        )
         while clause <= last:
             if letter[clause] == NONE:
                 letter[clause] = _letter(n_letters)
@@ -79,7 +83,9 @@ def template(n_steps: int, solution: Solution, n_edges: int) -> tuple[np.ndarray
 
 
 @numba.njit
-def _put_right_side(clause: int, solution: Solution, letter: np.ndarray, text: np.ndarray, n: int) -> int:
+def _put_right_side(
+    clause: int, solution: Solution, letter: np.ndarray, text: np.ndarray, n: int
+) -> int:
     """Write the right side of a clause, after its first =, from n on. Returns its end."""
     operation, left = solution.operation[clause], solution.left[clause]
     zero, equal = ord("0"), ord("=")

@@ -19,20 +19,29 @@ def test_the_paper_has_48_statements_and_each_is_answered_or_says_why_not():
         assert statement.kind in KINDS
         assert statement.kind == FIGURE or statement.remark, statement.sentence
         assert 0 < len(statement.quote.split()) <= 21, statement.sentence
-    assert [statement.number for statement in ROWS] == [str(n) for n in (*range(1, 20), 48, *range(20, 48))]
+    assert [statement.number for statement in ROWS] == [
+        str(n) for n in (*range(1, 20), 48, *range(20, 48))
+    ]
 
 
 def test_statements_with_a_figure_are_those_that_stored_claims_answer():
-    assert verdicts(FIGURES).keys() == {statement.number for statement in ROWS if statement.kind == FIGURE}
+    assert verdicts(FIGURES).keys() == {
+        statement.number for statement in ROWS if statement.kind == FIGURE
+    }
 
 
 def test_a_claim_against_a_statement_counts_the_other_way_round(tmp_path):
     asked = dict.fromkeys(NEEDED, "") | {"statement": 40, "right_side": "below"}
-    contrary = [{**asked, "verdict": verdict, "against": True} for verdict in ("holds", "fails", "undecided")]
+    contrary = [
+        {**asked, "verdict": verdict, "against": True}
+        for verdict in ("holds", "fails", "undecided")
+    ]
     claims = [{**asked, "verdict": "holds"}, *contrary]
     write_json(tmp_path / "elsewhere" / "claims.json", claims)
     assert verdicts(tmp_path) == {
-        "40": {"[Elsewhere](../figures/elsewhere/README.md)": {"holds": 2, "fails": 1, "undecided": 1}}
+        "40": {
+            "[Elsewhere](../figures/elsewhere/README.md)": {"holds": 2, "fails": 1, "undecided": 1}
+        }
     }
 
 
@@ -44,4 +53,6 @@ def test_tests_and_modules_that_are_named_exist():
 
 
 def test_the_page_is_this_table():
-    assert PAGE.read_text(encoding="utf-8") == coverage_page(FIGURES), "`python -m figures.results` writes it"
+    assert PAGE.read_text(encoding="utf-8") == coverage_page(FIGURES), (
+        "`python -m figures.results` writes it"
+    )

@@ -1,4 +1,6 @@
-"""The pages of results: what a code host shows of them, and the committed pages against the committed folders."""
+"""The pages of results: what a code host shows of them, and the committed pages against the
+committed folders.
+"""
 
 import html
 import json
@@ -37,14 +39,19 @@ def shown(markdown: str) -> str:
 
 def words(markup: str) -> str:
     return (
-        html.unescape(re.sub(r"<[^>]+>", "", markup.replace("<br>", "\n"))).replace("\xa0", " ").replace("\u2011", "-")
+        html.unescape(re.sub(r"<[^>]+>", "", markup.replace("<br>", "\n")))
+        .replace("\xa0", " ")
+        .replace("\u2011", "-")
     )
 
 
 def rows(page: str) -> list[list[str]]:
     """The cells of every row of every table, as a reader sees them."""
     found = re.findall(r"<tr>(.*?)</tr>", shown(page), flags=re.DOTALL)
-    return [[words(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL)] for row in found]
+    return [
+        [words(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL)]
+        for row in found
+    ]
 
 
 def page_of(root: Path, name: str) -> str:
@@ -63,8 +70,17 @@ def cells(root: Path, name: str = "figure1a") -> list[str]:
 
 @pytest.fixture
 def made_up(tmp_path):
-    store(tmp_path, "figure1a", "laptop", claim(), claim(verdict="undecided"), summary="One layer learns it.\n")
-    store(tmp_path, "basin_map", "laptop", claim(verdict="fails"), claim(of_paper=False), NOT_TESTED)
+    store(
+        tmp_path,
+        "figure1a",
+        "laptop",
+        claim(),
+        claim(verdict="undecided"),
+        summary="One layer learns it.\n",
+    )
+    store(
+        tmp_path, "basin_map", "laptop", claim(verdict="fails"), claim(of_paper=False), NOT_TESTED
+    )
     store(tmp_path, "figure1a", "smoke", claim(verdict="fails"))
     return tmp_path
 
@@ -80,7 +96,9 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
     ]
     section = page.partition("## At laptop scale")[2].split("\n\n")
     assert section[1] == "![Basin map (laptop scale)](basin_map.svg)"
-    assert words(section[2]).endswith("Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
+    assert words(section[2]).endswith(
+        "Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1."
+    )
     assert section[3] == "It does."
     assert [row[3] for row in claim_rows(page)] == ["✘ fails 1, – not tested 1", "✔ holds"]
     assert_links_lead_somewhere(page, made_up / "basin_map")
@@ -90,7 +108,12 @@ def test_the_claims_of_one_statement_are_one_row_with_the_least_favourable_numbe
     sentences = {heads: f"It ({heads}) does: recall." for heads in ("1 head", "2 heads", "4 heads")}
     values = {"1 head": 0.99, "2 heads": 0.95, "4 heads": 0.97}
     claims = [
-        claim(id=f"a.{heads}", setting={"heads": heads, "task": "recall"}, sentence=sentence, value=values[heads])
+        claim(
+            id=f"a.{heads}",
+            setting={"heads": heads, "task": "recall"},
+            sentence=sentence,
+            value=values[heads],
+        )
         for heads, sentence in sentences.items()
     ]
     claims[2]["verdict"] = "undecided"
@@ -104,7 +127,10 @@ def test_the_claims_of_one_statement_are_one_row_with_the_least_favourable_numbe
 
 
 def test_a_statement_whose_sentences_differ_shows_the_least_favourable_of_them(tmp_path):
-    claims = [claim(id="a.1", sentence="One does."), claim(id="a.2", sentence="Two do.", value=0.1, verdict="fails")]
+    claims = [
+        claim(id="a.1", sentence="One does."),
+        claim(id="a.2", sentence="Two do.", value=0.1, verdict="fails"),
+    ]
     store(tmp_path, "figure1a", "laptop", *claims)
     sentence, number, _, verdict = cells(tmp_path)
     assert sentence == "Two do.\nsection 3.2; least favourable of 2 tests"
@@ -114,12 +140,26 @@ def test_a_statement_whose_sentences_differ_shows_the_least_favourable_of_them(t
 
 def test_a_measure_that_was_changed_after_the_runs_shows_the_first_verdict_beside_it(tmp_path):
     first = claim(measure="accuracy at step 100", value=0.5, interval=[0.4, 0.6], verdict="fails")
-    store(tmp_path, "figure1a", "laptop", claim(verdict="undecided", first=first, changed="2026-11-23: step 100 of 9"))
+    store(
+        tmp_path,
+        "figure1a",
+        "laptop",
+        claim(verdict="undecided", first=first, changed="2026-11-23: step 100 of 9"),
+    )
     assert cells(tmp_path)[3] == "? undecided\nas first declared: ✘ fails"
     counted = "Claims, the paper's + our own: ? undecided 1. As first declared: ✘ fails 1.\n"
-    assert all(counted in words(shown(page)) for page in (results_page(tmp_path), page_of(tmp_path, "figure1a")))
-    _, row = rows(measured_page(result_folders(tmp_path), tmp_path).partition("## Measures that")[2])
-    assert row[2:] == ["2026-11-23: step 100 of 9", "0.988 [0.912, 1] ? undecided", "0.5 [0.4, 0.6] ✘ fails"]
+    assert all(
+        counted in words(shown(page))
+        for page in (results_page(tmp_path), page_of(tmp_path, "figure1a"))
+    )
+    _, row = rows(
+        measured_page(result_folders(tmp_path), tmp_path).partition("## Measures that")[2]
+    )
+    assert row[2:] == [
+        "2026-11-23: step 100 of 9",
+        "0.988 [0.912, 1] ? undecided",
+        "0.5 [0.4, 0.6] ✘ fails",
+    ]
 
 
 def test_a_replaced_claim_stands_on_the_page_on_how_claims_are_measured(tmp_path):
@@ -130,20 +170,35 @@ def test_a_replaced_claim_stands_on_the_page_on_how_claims_are_measured(tmp_path
         "commit": "",
     }
     (tmp_path / "figure1a" / "history.json").write_text(json.dumps([gone]), encoding="utf-8")
-    _, row = rows(measured_page(result_folders(tmp_path), tmp_path).partition("## Replaced claims")[2])
+    _, row = rows(
+        measured_page(result_folders(tmp_path), tmp_path).partition("## Replaced claims")[2]
+    )
     assert row == ["It did.", "0.5 [0.912, 1]", "> 0.9", "✘ fails", "2026-01-03"]
 
 
 def test_a_long_table_is_a_link(tmp_path):
-    store(tmp_path, "figure1a", "laptop", claim(), summary="| a | b |\n| --- | --- |\n" + "| 1 | 2 |\n" * 300)
+    store(
+        tmp_path,
+        "figure1a",
+        "laptop",
+        claim(),
+        summary="| a | b |\n| --- | --- |\n" + "| 1 | 2 |\n" * 300,
+    )
     assert "[The table of this figure](summary.md)" in page_of(tmp_path, "figure1a")
 
 
-def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(made_up, tmp_path_factory):
+def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(
+    made_up, tmp_path_factory
+):
     assert [folder.experiment for folder in result_folders(made_up)] == ["figure1a", "basin_map"]
     store(made_up, "figure1a", "paper", claim(verdict="fails"))
     store(made_up, "figure1a", "gpu", claim())
-    scales = [("figure1a", "laptop"), ("basin_map", "laptop"), ("figure1a", "gpu"), ("figure1a", "paper")]
+    scales = [
+        ("figure1a", "laptop"),
+        ("basin_map", "laptop"),
+        ("figure1a", "gpu"),
+        ("figure1a", "paper"),
+    ]
     assert [(folder.experiment, folder.scale) for folder in result_folders(made_up)] == scales
     page = results_page(made_up)
     assert [f"All figures at {scale} scale" in page for scale in ("smoke", "gpu")] == [False, True]
@@ -172,13 +227,22 @@ def assert_links_lead_somewhere(page: str, folder: Path) -> None:
 
 
 def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
-    p_values = [0.01, 0.02, 0.03, 0.04]  # by Holm .01 x 4 alone; by Benjamini and Hochberg .04 x 4 / 4: all
+    p_values = [
+        0.01,
+        0.02,
+        0.03,
+        0.04,
+    ]  # by Holm .01 x 4 alone; by Benjamini and Hochberg .04 x 4 / 4: all
     store(made_up, "table5", "laptop", *(claim(p=p) for p in p_values[:3]))
     store(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
-    folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
+    folders = [
+        folder for folder in result_folders(made_up) if folder.experiment.startswith("table")
+    ]
     said = corrected(folders, made_up)
     assert said.startswith("4 of 5 tests have a p-value")
-    assert "1 stay at most 0.05 by Holm's method, 4 by Benjamini and Hochberg's. 1 have none" in said
+    assert (
+        "1 stay at most 0.05 by Holm's method, 4 by Benjamini and Hochberg's. 1 have none" in said
+    )
     assert said.endswith("(1 in [Table15](table15/README.md)).")
     assert "8 of 9 tests have" in results_page(made_up), "with four tested claims of other figures"
     assert corrected([], made_up) == ""
@@ -193,7 +257,12 @@ def answered(*claims: dict[str, object], number: str = "accuracy {}", unit: Unit
 
 
 HEADS = [
-    claim(id=f"learns.{n}", setting={"heads": f"{n} heads", "task": "recall"}, value=value, verdict=verdict)
+    claim(
+        id=f"learns.{n}",
+        setting={"heads": f"{n} heads", "task": "recall"},
+        value=value,
+        verdict=verdict,
+    )
     for n, value, verdict in ((2, 0.25, "holds"), (1, 0.125, "undecided"), (3, 0.2, "holds"))
 ]
 
@@ -201,12 +270,27 @@ HEADS = [
 @pytest.mark.parametrize(
     ("claims", "text", "expected"),
     [
-        ([claim(), claim(id="learns_fast", verdict="fails")], {}, ("✔ Yes", "accuracy 0.988; needed: > 0.9")),
-        ([claim()], {"number": "{} of all", "unit": "%"}, ("✔ Yes", "98.8% of all; needed: > 90%")),
-        ([claim(bound="at least", confidence=1)], {}, ("✔ Yes", "accuracy at least 0.988; needed: > 0.9")),
-        (HEADS, {}, ("✔ Yes (1 of 3 undecided)", "accuracy 0.125 [0.912, 1] (1 heads); needed: > 0.9")),
         (
-            [*HEADS, claim(id="learns.4", setting={"heads": "4 heads"}, value=0.5, verdict="fails")],
+            [claim(), claim(id="learns_fast", verdict="fails")],
+            {},
+            ("✔ Yes", "accuracy 0.988; needed: > 0.9"),
+        ),
+        ([claim()], {"number": "{} of all", "unit": "%"}, ("✔ Yes", "98.8% of all; needed: > 90%")),
+        (
+            [claim(bound="at least", confidence=1)],
+            {},
+            ("✔ Yes", "accuracy at least 0.988; needed: > 0.9"),
+        ),
+        (
+            HEADS,
+            {},
+            ("✔ Yes (1 of 3 undecided)", "accuracy 0.125 [0.912, 1] (1 heads); needed: > 0.9"),
+        ),
+        (
+            [
+                *HEADS,
+                claim(id="learns.4", setting={"heads": "4 heads"}, value=0.5, verdict="fails"),
+            ],
             {},
             (
                 "It depends: 2 yes, 1 undecided, 1 no (4 heads)",
@@ -221,17 +305,33 @@ HEADS = [
                 )
             ],
             {},
-            ("It depends: 1 yes, 2 no (1K parameters)", "accuracy 0.988 (1K parameters, a); needed: > 0.9"),
+            (
+                "It depends: 1 yes, 2 no (1K parameters)",
+                "accuracy 0.988 (1K parameters, a); needed: > 0.9",
+            ),
         ),
         (
-            [claim(value=0.3, right_side="below", threshold=0.5), claim(value=0.4, right_side="below", threshold=0.5)],
+            [
+                claim(value=0.3, right_side="below", threshold=0.5),
+                claim(value=0.4, right_side="below", threshold=0.5),
+            ],
             {},
             ("✔ Yes", "accuracy 0.4; needed: < 0.5"),
         ),
         ([{**NOT_TESTED, "first": claim()}], {}, ("– Not tested", "")),
         ([claim(id="late")], {}, None),
     ],
-    ids=["one", "percent", "bound", "undecided", "depends", "one condition", "nearest", "not tested", "none"],
+    ids=[
+        "one",
+        "percent",
+        "bound",
+        "undecided",
+        "depends",
+        "one condition",
+        "nearest",
+        "not tested",
+        "none",
+    ],
 )
 def test_a_headline_has_the_verdicts_and_numbers_of_its_claims(claims, text, expected):
     assert answered(*claims, **text) == expected
@@ -253,23 +353,33 @@ def test_every_headline_finds_its_claims_in_the_committed_figures():
             assert part.of(claims_of), (sentence, part)
             for name in filter(None, (part.experiment, part.also)):
                 for each in claims_of(name):
-                    of_others = "longer sequences" in sentence and any(name in each["id"] for name in OTHER_MODELS)
+                    of_others = "longer sequences" in sentence and any(
+                        name in each["id"] for name in OTHER_MODELS
+                    )
                     if each["id"].split(".")[0] == part.id.split(".")[0] and not of_others:
                         counted = [claim["id"] for other in asked for claim in other.of(claims_of)]
                         assert each["id"] in counted, f"{sentence} leaves out {each['id']}"
 
 
 def test_a_headline_reads_every_figure_that_asks_its_question():
-    """A figure asks the same if its question has the same name and answers the same statement of the paper."""
+    """A figure asks the same if its question has the same name and answers the same statement of
+    the paper.
+    """
     every = {name: Folder(home).claims() for name, home in stored(FIGURES).items()}
 
     def questions(claims):
-        return {(claim["id"].split(".")[0], claim["statement"]) for claim in claims if "statement" in claim}
+        return {
+            (claim["id"].split(".")[0], claim["statement"])
+            for claim in claims
+            if "statement" in claim
+        }
 
     for sentence, asked in HEADLINES.items():
         read = {name for part in asked for name in (part.experiment, part.also)}
         mine = questions(claim for part in asked for claim in part.of(every.__getitem__))
-        left_out = [name for name, claims in every.items() if name not in read and mine & questions(claims)]
+        left_out = [
+            name for name, claims in every.items() if name not in read and mine & questions(claims)
+        ]
         assert not left_out, f"{sentence} leaves out {left_out}"
 
 
@@ -282,9 +392,24 @@ def test_a_headline_reads_every_figure_that_asks_its_question():
         (claim(), "0.988 [0.912, 1], 5 seeds", "> 0.9", "✔ holds"),
         (claim(right_side="below"), "0.988 [0.912, 1], 5 seeds", "< 0.9", None),
         (claim(threshold=-1250.4), "0.988 [0.912, 1], 5 seeds", "> -1250", None),
-        (claim(interval=[None, 1.0], confidence=0.9375), "0.988 [unbounded, 1], 5 seeds", None, None),
-        (claim(interval=[-0.00012345, None], seeds=8), "0.988 [-0.000123, unbounded], 8 seeds", None, None),
-        (claim(value=None, interval=[None, None]), "nothing [unbounded, unbounded], 5 seeds", None, None),
+        (
+            claim(interval=[None, 1.0], confidence=0.9375),
+            "0.988 [unbounded, 1], 5 seeds",
+            None,
+            None,
+        ),
+        (
+            claim(interval=[-0.00012345, None], seeds=8),
+            "0.988 [-0.000123, unbounded], 8 seeds",
+            None,
+            None,
+        ),
+        (
+            claim(value=None, interval=[None, None]),
+            "nothing [unbounded, unbounded], 5 seeds",
+            None,
+            None,
+        ),
         (claim(value=-0.0, interval=[0.0, 0.0], confidence=1.0, seeds=0), "0, counted", None, None),
         (NOT_TESTED, "It needs 10B tokens.", "", "– not tested"),
     ],
@@ -309,7 +434,13 @@ NASTY = (
 
 @pytest.mark.parametrize("text", NASTY)
 def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
-    store(tmp_path, "figure1a", "laptop", claim(sentence=text, source=text, measure=text), summary=f"{text}\n")
+    store(
+        tmp_path,
+        "figure1a",
+        "laptop",
+        claim(sentence=text, source=text, measure=text),
+        summary=f"{text}\n",
+    )
     sentence, measured, *rest = cells(tmp_path)
     assert sentence == f"{text}\n{text}"
     assert measured.startswith(f"{text}\n0.988")
@@ -347,9 +478,13 @@ def test_verdicts_stand_between_the_markers(made_up, between):
 def test_the_pages_do_not_replace_somebody_elses(made_up, where):
     path = made_up / where / "README.md"
     path.write_text("# My project\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"README\.md was not written by 'ihlab reproduce' and is kept"):
+    with pytest.raises(
+        ConfigError, match=r"README\.md was not written by 'ihlab reproduce' and is kept"
+    ):
         write_results_pages(made_up)
-    assert [each.read_text(encoding="utf-8") for each in made_up.rglob("README.md")] == ["# My project\n"]
+    assert [each.read_text(encoding="utf-8") for each in made_up.rglob("README.md")] == [
+        "# My project\n"
+    ]
 
 
 def test_the_committed_pages_are_current():
@@ -364,11 +499,18 @@ def test_the_committed_pages_are_current():
 
 
 def test_a_frozen_page_says_how_to_run_its_study_and_a_live_one_does_not():
-    frozen = [name for name, home in stored(FIGURES).items() if "This figure is frozen" in page_of(FIGURES, name)]
+    frozen = [
+        name
+        for name, home in stored(FIGURES).items()
+        if "This figure is frozen" in page_of(FIGURES, name)
+    ]
     assert sorted(frozen) == sorted(stored(FIGURES).keys() - declared(FIGURES).keys())
     start = page_of(FIGURES, "shifts").partition("## At")[0]
     assert "ihlab 0.4.0 made it, at commit `3b9f945e`" in start
-    assert "git worktree add ../ihlab-shifts 3b9f945e\nmake -C ../ihlab-shifts reproduce FIGURES=shifts\n" in start
+    assert (
+        "git worktree add ../ihlab-shifts 3b9f945e\nmake -C ../ihlab-shifts reproduce FIGURES=shifts\n"
+        in start
+    )
 
 
 def test_the_first_page_is_short_and_the_verdicts_in_the_readme_are_current():

@@ -28,7 +28,10 @@ class Writes(nn.Module):
 
     def forward(self, tokens, return_type):
         width = tokens.shape[1]
-        whole = [next(row for row in self.rows.values() if (row[:width] == ids.numpy()).all()) for ids in tokens]
+        whole = [
+            next(row for row in self.rows.values() if (row[:width] == ids.numpy()).all())
+            for ids in tokens
+        ]
         following = np.stack([np.append(row, 0)[1 : width + 1] for row in whole])
         return nn.functional.one_hot(torch.from_numpy(self.change(following)), 3000).float()
 
@@ -59,7 +62,9 @@ def test_any_parameter_that_can_come_next_is_planned():
         def forward(self, tokens, return_type):
             logits = super().forward(tokens, return_type)
             words = PAIRS.decode(tokens[0].numpy())
-            starts = [at for at in range(words.index("<sol>"), len(words)) if words[at] in ("<sol>", ".")]
+            starts = [
+                at for at in range(words.index("<sol>"), len(words)) if words[at] in ("<sol>", ".")
+            ]
             for at, word in zip(starts, self.starts, strict=False):
                 logits[0, at] = nn.functional.one_hot(torch.tensor(ids[word]), logits.shape[-1])
             return logits

@@ -18,7 +18,9 @@ class Oracle(Transformer):
     """Writes each problem's true solution, and padding or stops after it as `generate` does."""
 
     def know(self, problems):
-        self.rows = {tuple(problems.prompt(i)): problems.solution(i) for i in range(len(problems.tokens))}
+        self.rows = {
+            tuple(problems.prompt(i)): problems.solution(i) for i in range(len(problems.tokens))
+        }
         self.calls = []
         return self
 
@@ -43,7 +45,9 @@ def oracle(problems, n_ctx=120):
 def test_the_truth_is_right_in_every_sense(problems):
     model = oracle(problems)
     solutions = solve(model, TASK, problems)
-    assert solutions == [TASK.decode(problems.solution(i)) for i in range(60)]  # in the order of the problems
+    assert solutions == [
+        TASK.decode(problems.solution(i)) for i in range(60)
+    ]  # in the order of the problems
     judged = judge(TASK, problems, solutions)
     assert judged[["lenient", "final", "strict", "minimal"]].all(axis=None)
     assert judged[["errors", "unnecessary"]].eq(0).all(axis=None)
@@ -61,7 +65,9 @@ def test_a_solution_that_does_not_end_is_of_the_wrong_format(problems):
 
 
 def test_a_model_too_small_for_the_task(problems):
-    with pytest.raises(ConfigError, match=r"n_ctx=64 and d_vocab=\d+, but the task needs at least 120"):
+    with pytest.raises(
+        ConfigError, match=r"n_ctx=64 and d_vocab=\d+, but the task needs at least 120"
+    ):
         solve(oracle(problems, n_ctx=64), TASK, problems)
 
 

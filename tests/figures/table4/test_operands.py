@@ -1,4 +1,6 @@
-"""Operands: which tokens are copies of which, marked by hand, and heads that are made to attend there."""
+"""Operands: which tokens are copies of which, marked by hand, and heads that are made to attend
+there.
+"""
 
 import numpy as np
 import pytest
@@ -12,14 +14,19 @@ TASK = IGSMTask(difficulty="toy", format="compact", ops="4", length=120)
 
 
 def test_pairs_by_hand():
-    """An operand that is a pair is copied from the sentence; a total's parts, which none names, from the solution."""
+    """An operand that is a pair is copied from the sentence; a total's parts, which none names,
+    from the solution.
+    """
     row = (
         "<bos> Frigate/AppleCrate = 5/1 + Cruiser/PearCrate/2 . Cruiser/PearCrate = 3/3 . Frigate/Crates ? <sol> "
         "Cruiser/PearCrate/4 ; Cruiser/PearCrate/5 =/6 3/7 . "
         "Frigate/AppleCrate/8 ; Frigate/AppleCrate/9 =/10 5 +/11 Cruiser/PearCrate = 5 +/12 3 = 1/13 . "
         "Frigate/Crates ; Frigate/Crates =/14 Frigate/AppleCrate =/15 1 . <ans> 1 <eos>"
     )
-    marked = [word.rpartition("/") if word[-1].isdigit() and "/" in word else (word, "", "") for word in row.split()]
+    marked = [
+        word.rpartition("/") if word[-1].isdigit() and "/" in word else (word, "", "")
+        for word in row.split()
+    ]
     tokens = [word for word, _, _ in marked]
     place = {int(number): at for at, (_, _, number) in enumerate(marked) if number}
     assert fetches(tokens) == [
@@ -44,9 +51,13 @@ def test_every_copy_of_generated_rows_is_one():
 def test_no_solution_and_no_operands():
     with pytest.raises(ConfigError, match="no '<sol>'"):
         fetches(["<bos>"])
-    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=120))
+    model = Transformer(
+        ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=120)
+    )
     constants = TASK.prompts(200, np.random.default_rng(0), ops=1)
     copies = [fetches(TASK.decode(ids)) for ids in constants.tokens]
-    few = constants.only(np.array([all(fetch.kind != "value" for fetch in found) for found in copies]))
+    few = constants.only(
+        np.array([all(fetch.kind != "value" for fetch in found) for found in copies])
+    )
     with pytest.raises(ConfigError, match="No solution has an operand"):
         operand_attention(model, TASK, few)

@@ -33,7 +33,9 @@ def generated(name):
     found = []
     for i, ops in enumerate(rows.ops.tolist()):
         prompt, solution = task.decode(rows.prompt(i)), task.decode(rows.solution(i))
-        found.append((prompt, solution, Problem.parse(prompt, task.language.modulus, task.flat), ops))
+        found.append(
+            (prompt, solution, Problem.parse(prompt, task.language.modulus, task.flat), ops)
+        )
     return found
 
 
@@ -108,7 +110,9 @@ def test_changed_steps_by_hand(format, change, errors):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_no_single_token_can_be_changed_unseen(name):
-    """Any token for any other of the row, the letters and the numbers: a solution of as many tokens is never right."""
+    """Any token for any other of the row, the letters and the numbers: a solution of as many tokens
+    is never right.
+    """
     rng = random.Random(0)
     for prompt, solution, problem, _ in generated(name)[:40]:
         words = sorted({*prompt, *solution, *LETTERS[:5], *map(str, range(problem.modulus))})
@@ -120,8 +124,8 @@ def test_no_single_token_can_be_changed_unseen(name):
 
 @given(st.data())
 def test_what_passes_is_true_however_it_came_about(data):
-    """Solutions with pieces moved, copied, dropped and renamed: none upsets the verifier, and what it lets pass
-    has, read plainly, true values everywhere and the query in the end.
+    """Solutions with pieces moved, copied, dropped and renamed: none upsets the verifier, and what
+    it lets pass has, read plainly, true values everywhere and the query in the end.
     """
     prompt, solution, problem, _ = data.draw(st.sampled_from(generated("compact")))
     words = list(solution)
@@ -229,7 +233,9 @@ def test_only_sums_and_products_may_be_turned_round():
     assert combine("+", a, combine("+", b, 5)) == combine("+", combine("+", 5, a), b)
     assert combine("*", a, b) == combine("*", b, a)
     assert combine("-", a, b) != combine("-", b, a)
-    assert combine("*", 5, combine("+", a, b)) != combine("+", combine("*", 5, a), combine("*", 5, b))
+    assert combine("*", 5, combine("+", a, b)) != combine(
+        "+", combine("*", 5, a), combine("*", 5, b)
+    )
     assert combine("+", combine("*", a, b), c) == combine("+", c, combine("*", b, a))
 
 
@@ -245,7 +251,12 @@ def test_a_part_of_an_earlier_step_may_not_be_used():
 
 def test_lenient_asks_only_for_the_query_and_its_value():
     lucky = "Bergen Ships c ; c = x * q = 1 + 1 = 7 ."
-    assert judge(f"{lucky} <ans> 6 <eos>") == (True, False, ("undefined symbol", "wrong copied value"), 0)
+    assert judge(f"{lucky} <ans> 6 <eos>") == (
+        True,
+        False,
+        ("undefined symbol", "wrong copied value"),
+        0,
+    )
     assert judge(f"garbage . {lucky} garbage") == (True, False, ("format",), 0)
     assert not judge("Bergen Frigate c ; c = 7 . <ans> 7 <eos>").lenient
 
@@ -288,7 +299,9 @@ def test_a_part_goes_by_a_letter_even_where_values_go_by_their_pair():
     stated = "<bos> Frigate/AppleCrate = 5 + ( Cruiser/PearCrate + Frigate/PearCrate ) . Cruiser/PearCrate = 1 . "
     stated += "Frigate/PearCrate = 2 . Frigate/AppleCrate ? <sol>"
     problem = Problem.parse(stated.split(), 7)
-    known = "Cruiser/PearCrate ; Cruiser/PearCrate = 1 . Frigate/PearCrate ; Frigate/PearCrate = 2 . "
+    known = (
+        "Cruiser/PearCrate ; Cruiser/PearCrate = 1 . Frigate/PearCrate ; Frigate/PearCrate = 2 . "
+    )
     step = "Frigate/AppleCrate ; {0} = Cruiser/PearCrate + Frigate/PearCrate = 1 + 2 = 3 ; "
     step += "Frigate/AppleCrate = 5 + {0} = 5 + 3 = 1 . <ans> 1 <eos>"
     assert verify(problem, (known + step.format("a")).split()).strict
@@ -325,4 +338,8 @@ def test_findings_by_hand(right, wrong, first, expected):
 def test_a_right_step_that_the_query_does_not_rest_on_says_so():
     asks_sloop = Problem.parse("Riga Ketch = 7 . Bergen Sloop = 3 . Bergen Sloop ?".split(), 23)
     solution = "Riga Ketch a ; a = 7 . Bergen Sloop b ; b = 3 . <ans> 3 <eos>"
-    assert findings(asks_sloop, solution.split()) == ["no error, not needed", "no error", "no error"]
+    assert findings(asks_sloop, solution.split()) == [
+        "no error, not needed",
+        "no error",
+        "no error",
+    ]

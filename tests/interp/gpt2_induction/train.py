@@ -1,8 +1,10 @@
-"""Train the GPT-2 of this folder to do induction, using only transformers: `python <this file>` takes some minutes.
+"""Train the GPT-2 of this folder to do induction, using only transformers: `python <this file>`
+takes some minutes.
 
-Two layers of width 64 read sequences of 64 random tokens that repeat after 8 to 32 tokens. The period differs between
-sequences, so that positions do not tell which token to copy. Id 63 is the config's special token and never occurs. The
-weights are stored in float16. `tests/interp/test_models.py` has the results of a run.
+Two layers of width 64 read sequences of 64 random tokens that repeat after 8 to 32 tokens. The
+period differs between sequences, so that positions do not tell which token to copy. Id 63 is the
+config's special token and never occurs. The weights are stored in float16.
+`tests/interp/test_models.py` has the results of a run.
 """
 
 from pathlib import Path
@@ -16,9 +18,13 @@ STEPS, BATCH, RATE = 4000, 64, 3e-3
 
 
 def rows(batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return sequences [batch, LENGTH], and their labels: -100 where the next token cannot be known."""
+    """Return sequences [batch, LENGTH], and their labels: -100 where the next token cannot be
+    known.
+    """
     periods = torch.randint(8, 33, (batch, 1), generator=generator)
-    tokens = torch.rand(batch, SPECIAL, generator=generator).argsort(dim=1)  # distinct within a period
+    tokens = torch.rand(batch, SPECIAL, generator=generator).argsort(
+        dim=1
+    )  # distinct within a period
     at = torch.arange(LENGTH)
     tokens = tokens.gather(1, at % periods)
     return tokens, tokens.masked_fill(at < periods, -100)
@@ -60,7 +66,9 @@ def main() -> None:
         output = stored(tokens, labels=labels)
     scored = labels[:, 1:] != -100
     hits = output.logits[:, :-1].argmax(dim=-1) == labels[:, 1:]
-    print(f"stored: loss {output.loss.item():.3f}, accuracy {hits[scored].double().mean().item():.3f}")
+    print(
+        f"stored: loss {output.loss.item():.3f}, accuracy {hits[scored].double().mean().item():.3f}"
+    )
 
 
 if __name__ == "__main__":

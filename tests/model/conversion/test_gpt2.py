@@ -61,7 +61,9 @@ def assert_same_gradients(model, gpt2, ours, theirs):
     weight = torch.randn(ours.shape, generator=torch.Generator().manual_seed(3), dtype=ours.dtype)
     for logits in (ours, theirs):
         (logits * weight).sum().backward()
-    with torch.no_grad():  # a GPT-2 whose weights are the gradients: their names and layouts are then ours to read
+    with (
+        torch.no_grad()
+    ):  # a GPT-2 whose weights are the gradients: their names and layouts are then ours to read
         for parameter in gpt2.parameters():
             parameter.copy_(parameter.grad)
     for name, expected in from_gpt2(gpt2).named_parameters():

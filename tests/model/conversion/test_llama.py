@@ -83,7 +83,9 @@ def test_there_and_back_is_the_same_model(make_model, shape):
 )
 def test_a_model_that_llama_cannot_express_is_refused(make_model, part):
     [(name, value)] = part.items()
-    with pytest.raises(ConfigError, match=rf"^The model has {name}={re.escape(repr(value))}, but Llama can only "):
+    with pytest.raises(
+        ConfigError, match=rf"^The model has {name}={re.escape(repr(value))}, but Llama can only "
+    ):
         to_llama(make_model(**part))
 
 
@@ -96,7 +98,10 @@ def test_a_width_that_llama_cannot_express_is_refused(make_model):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}}, "rope_type='dynamic'"),
+        (
+            {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}},
+            "rope_type='dynamic'",
+        ),
         ({"hidden_act": "gelu"}, "gelu"),
     ],
     ids=["rope", "activation"],
@@ -136,7 +141,12 @@ def rope(kind, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 1000.0, **more}}
 
 
-LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA_3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 RELATIVES = {
     "Mistral, window": {"sliding_window": 20},
     "Qwen2, tied": {"tie_word_embeddings": True},
@@ -201,9 +211,15 @@ def swapped_norms():
     ("make", "sentence"),
     [
         (with_bias, r"The LlamaForCausalLM has lm_head\.bias, which a Transformer cannot hold"),
-        (not_a_number, "The LlamaForCausalLM's tensor 'model.norm.weight' holds a number that is not finite"),
+        (
+            not_a_number,
+            "The LlamaForCausalLM's tensor 'model.norm.weight' holds a number that is not finite",
+        ),
         (swapped_norms, "cannot be converted: on random tokens the result's logits differ by"),
-        (lambda: of_class("Helium", head_dim=8), "The model is a HeliumForCausalLM, but from_llama takes Llama"),
+        (
+            lambda: of_class("Helium", head_dim=8),
+            "The model is a HeliumForCausalLM, but from_llama takes Llama",
+        ),
         (lambda: of_class("Granite"), "The model is a GraniteForCausalLM"),
         (lambda: of_class("Llama").model, "The model is a LlamaModel"),
         (object, "The model is a object"),

@@ -1,7 +1,9 @@
-"""TransformerLens' call surface: every call here returns what a `TransformerBridge` with the same weights returns.
+"""TransformerLens' call surface: every call here returns what a `TransformerBridge` with the same
+weights returns.
 
-The bridge is over a GPT-2 of Hugging Face that was given our model's weights. `docs/transformerlens.md` is made from
-this table: `python tests/model/lens/test_lens_calls.py` writes it.
+The bridge is over a GPT-2 of Hugging Face that was given our model's weights.
+`docs/transformerlens.md` is made from this table: `python tests/model/lens/test_lens_calls.py`
+writes it.
 """
 
 from pathlib import Path
@@ -58,7 +60,9 @@ def trained(model):
             return rows[i]
 
     before = {name: x.clone() for name, x in model.state_dict().items()}
-    config = TrainConfig(num_epochs=1, batch_size=6, lr=0.1, optimizer_name="SGD", device="cpu", max_steps=1)
+    config = TrainConfig(
+        num_epochs=1, batch_size=6, lr=0.1, optimizer_name="SGD", device="cpu", max_steps=1
+    )
     train(model, config, Rows())
     with torch.no_grad():
         loss = model(TOKENS, return_type="loss")
@@ -79,7 +83,9 @@ def affinity(model, role):
 
 
 def spectrum(model, kind):
-    """Singular vectors have no sign, so what is compared is the size of what they say of each token."""
+    """Singular vectors have no sign, so what is compared is the size of what they say of each
+    token.
+    """
     return SVDInterpreter(model).get_singular_vectors(kind, 1, num_vectors=3, head_index=2).abs()
 
 
@@ -95,7 +101,9 @@ CALLS = {
     "model(tokens, return_type=None)": lambda m: m(TOKENS, return_type=None),
     "model(tokens, stop_at_layer=1)": lambda m: m(TOKENS, stop_at_layer=1),
     "model(tokens, stop_at_layer=-1)": lambda m: m(TOKENS, stop_at_layer=-1),
-    "model(residual, start_at_layer=1)": lambda m: m(cached(m, "blocks.1.hook_resid_pre"), start_at_layer=1),
+    "model(residual, start_at_layer=1)": lambda m: m(
+        cached(m, "blocks.1.hook_resid_pre"), start_at_layer=1
+    ),
     "model.loss_fn(logits, tokens)": lambda m: m.loss_fn(m(TOKENS), TOKENS),
     "model.run_with_cache(tokens)": lambda m: cached(m, "blocks.2.attn.hook_pattern"),
     'model.run_with_cache(tokens, return_type="loss", incl_bwd=True)': gradient,
@@ -124,7 +132,9 @@ CALLS = {
     "model.QK": lambda m: m.QK.AB,
     "model.OV": lambda m: m.OV.AB,
     **{
-        f'model.all_composition_scores("{mode}")': lambda m, mode=mode: m.all_composition_scores(mode).scores
+        f'model.all_composition_scores("{mode}")': lambda m, mode=mode: (
+            m.all_composition_scores(mode).scores
+        )
         for mode in "QKV"
     },
     "model.embed.W_E": lambda m: m.embed.W_E,
@@ -148,15 +158,21 @@ CALLS = {
         )
     ],
     **{
-        f'SVDInterpreter(model).get_singular_vectors("{kind}", ...)': lambda m, kind=kind: spectrum(m, kind)
+        f'SVDInterpreter(model).get_singular_vectors("{kind}", ...)': lambda m, kind=kind: spectrum(
+            m, kind
+        )
         for kind in ("OV", "w_in", "w_out")
     },
     **{
-        f'attention_head_subspace_affinity(model, target_role="{role}")': lambda m, role=role: affinity(m, role)
+        f'attention_head_subspace_affinity(model, target_role="{role}")': lambda m, role=role: (
+            affinity(m, role)
+        )
         for role in "QKV"
     },
     "tools.training.train(model, config, dataset)": trained,
-    "cache.accumulated_resid(apply_ln=True)": lambda m: m.run_with_cache(TOKENS)[1].accumulated_resid(apply_ln=True),
+    "cache.accumulated_resid(apply_ln=True)": lambda m: m.run_with_cache(TOKENS)[
+        1
+    ].accumulated_resid(apply_ln=True),
     "cache.decompose_resid()": lambda m: m.run_with_cache(TOKENS)[1].decompose_resid(),
     "cache.stack_head_results()": lambda m: m.run_with_cache(TOKENS)[1].stack_head_results(),
     "patching.get_act_patch_resid_pre(...)": lambda m: patched(m, patching.get_act_patch_resid_pre),
@@ -179,9 +195,18 @@ WITH_WORDS = (
 """Calls with text. They are tested in `tests/model/lens/test_task_tokenizer.py`."""
 
 REFUSED = {
-    "model(tokens, prepend_bos=True)": (lambda m: m(TOKENS, prepend_bos=True), "put the token in front yourself"),
-    "model(tokens, past_kv_cache=...)": (lambda m: m(TOKENS, past_kv_cache=[]), "Transformer.generate"),
-    "model.set_use_split_qkv_input(True)": (lambda m: m.set_use_split_qkv_input(True), "path_patch"),
+    "model(tokens, prepend_bos=True)": (
+        lambda m: m(TOKENS, prepend_bos=True),
+        "put the token in front yourself",
+    ),
+    "model(tokens, past_kv_cache=...)": (
+        lambda m: m(TOKENS, past_kv_cache=[]),
+        "Transformer.generate",
+    ),
+    "model.set_use_split_qkv_input(True)": (
+        lambda m: m.set_use_split_qkv_input(True),
+        "path_patch",
+    ),
 }
 """Calls that are refused, and what they answer."""
 
@@ -242,10 +267,14 @@ def test_what_is_not_taken_says_so(models, call):
 def test_stopping_and_starting_at_a_layer_makes_the_whole():
     model = Transformer(ModelConfig(**SIZES, attention="kv_shift")).eval()
     for layer in (0, 1, 2, 3, -1, -2):
-        assert torch.equal(model(model(TOKENS, stop_at_layer=layer), start_at_layer=layer), model(TOKENS))
+        assert torch.equal(
+            model(model(TOKENS, stop_at_layer=layer), start_at_layer=layer), model(TOKENS)
+        )
     long = torch.zeros(1, model.cfg.n_ctx + 1, model.cfg.d_model)
     for stream in (long, long[:, :2, 1:], long[0]):
-        with pytest.raises(ConfigError, match=r"The residual stream is \[.*, but must be \[batch, pos, 24\]"):
+        with pytest.raises(
+            ConfigError, match=r"The residual stream is \[.*, but must be \[batch, pos, 24\]"
+        ):
             model(stream, start_at_layer=1)
     with pytest.raises(ConfigError, match="stop_at_layer is 4, but the model has layers 0 to 2"):
         model(TOKENS, stop_at_layer=4)
@@ -297,7 +326,9 @@ def page():
 
 
 def test_the_page_is_this_table():
-    assert PAGE.read_text(encoding="utf-8") == page(), f"{PAGE.name} is stale: python {Path(__file__).name} writes it"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        f"{PAGE.name} is stale: python {Path(__file__).name} writes it"
+    )
 
 
 if __name__ == "__main__":

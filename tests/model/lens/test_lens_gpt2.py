@@ -22,7 +22,9 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def model(request, attention, make_model):
-    """Norm weights are not 1 and biases not 0. Without an unembedding it has one entry more than tokens."""
+    """Norm weights are not 1 and biases not 0. Without an unembedding it has one entry more than
+    tokens.
+    """
     return make_model(**KINDS[request.param], attention=attention).eval()
 
 
@@ -47,21 +49,31 @@ def close(ours, theirs):
 
 def test_the_model_is_what_transformer_lens_calls_one(model):
     assert isinstance(model, TransformerLensModel)
-    assert model.cfg.normalization_type == {"layer": "LN", "rms": "RMS", "none": None}[model.cfg.norm]
+    assert (
+        model.cfg.normalization_type == {"layer": "LN", "rms": "RMS", "none": None}[model.cfg.norm]
+    )
 
 
 # The residual stream
 
 
-@pytest.mark.parametrize(("layer", "mlp_input"), [(0, False), (0, True), (1, False), (1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("layer", "mlp_input"), [(0, False), (0, True), (1, False), (1, True), (2, False)]
+)
 @pytest.mark.parametrize("expand_neurons", [True, False])
-def test_heads_neurons_positions_and_biases_sum_to_the_stream(model, cached, layer, mlp_input, expand_neurons):
+def test_heads_neurons_positions_and_biases_sum_to_the_stream(
+    model, cached, layer, mlp_input, expand_neurons
+):
     _, cache = cached
     parts, labels = cache.get_full_resid_decomposition(
         layer=layer, mlp_input=mlp_input, expand_neurons=expand_neurons, return_labels=True
     )
     assert labels[-1 - len(embeddings(model)) :] == [*embeddings(model), "bias"]
-    stream = cache["resid_post", 1] if layer == 2 else cache["resid_mid" if mlp_input else "resid_pre", layer]
+    stream = (
+        cache["resid_post", 1]
+        if layer == 2
+        else cache["resid_mid" if mlp_input else "resid_pre", layer]
+    )
     close(parts.sum(dim=0), stream)
 
 
@@ -112,7 +124,9 @@ def test_attributions_sum_to_the_logits_less_the_final_bias(model, cached, token
 def test_directions_give_the_logits_of_the_normalised_stream_and_ignore_its_mean(model, cached):
     logits, cache = cached
     directions = model.tokens_to_residual_directions(torch.arange(19))
-    normalised = cache["resid_post", 1] if model.cfg.norm == "none" else cache["ln_final.hook_normalized"]
+    normalised = (
+        cache["resid_post", 1] if model.cfg.norm == "none" else cache["ln_final.hook_normalized"]
+    )
     close(normalised @ directions.T, logits - constant(model))
     if model.cfg.norm == "layer":
         close(directions.sum(dim=-1), torch.zeros(19))
@@ -132,7 +146,10 @@ def test_a_hook_may_write_into_the_positions(make_model, tokens):
         positions[0] = 0
         return positions
 
-    logits, hooked = model(tokens), model.run_with_hooks(tokens, fwd_hooks=[("hook_pos_embed", forget)])
+    logits, hooked = (
+        model(tokens),
+        model.run_with_hooks(tokens, fwd_hooks=[("hook_pos_embed", forget)]),
+    )
     assert torch.equal(model.W_pos, before)
     assert not torch.allclose(hooked[0], logits[0])
     torch.testing.assert_close(hooked[1:], logits[1:])

@@ -9,7 +9,9 @@ from tasks import ConfigError, IGSMTask, InductionTask, TextTask
 
 
 def model_of(task):
-    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=task.vocab_size, n_ctx=64)).eval()
+    model = Transformer(
+        ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=task.vocab_size, n_ctx=64)
+    ).eval()
     model.trained_on = task
     return model
 
@@ -48,7 +50,9 @@ def test_a_task_without_words_has_numbers():
     assert model.to_str_tokens(torch.tensor([[3, 7]])) == ["3", "7"]
     assert model.to_str_tokens([3, 7]) == ["3", "7"]
     assert model.to_string([3, 7]) == "3 7"
-    with pytest.raises(ConfigError, match="The text 'a b' has no ids: the task 'induction' has no words"):
+    with pytest.raises(
+        ConfigError, match="The text 'a b' has no ids: the task 'induction' has no words"
+    ):
         model("a b")
     with pytest.raises(ConfigError, match="must be one sequence"):
         model.to_str_tokens(torch.tensor([[3], [7]]).repeat(1, 2))

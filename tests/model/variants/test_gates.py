@@ -11,7 +11,9 @@ from tasks import ConfigError
 @pytest.mark.parametrize("name", ["forgetting", "output_gate"])
 def test_its_gates_start_alike_for_all_tokens(make_config, name):
     own = dict(Transformer(make_config(attention=name)).named_parameters())
-    gates = [weight for shared, weight in own.items() if ".forget." in shared or ".out_gate." in shared]
+    gates = [
+        weight for shared, weight in own.items() if ".forget." in shared or ".out_gate." in shared
+    ]
     assert len(gates) == 4
     assert not any(weight.any() for weight in gates)
 
@@ -26,7 +28,8 @@ def test_a_gate_of_0_forgets_all_before(make, tokens):
         return gate
 
     one, other = (
-        model.run_with_hooks(each, fwd_hooks=[("blocks.0.attn.hook_log_forget", closed)]) for each in (tokens, changed)
+        model.run_with_hooks(each, fwd_hooks=[("blocks.0.attn.hook_log_forget", closed)])
+        for each in (tokens, changed)
     )
     torch.testing.assert_close(one[:, 5:], other[:, 5:], atol=1e-6, rtol=0)
     assert (one[:, :5] - other[:, :5]).abs().max() > 1e-3

@@ -2,7 +2,9 @@
 
 
 def test_its_layers_have_the_weights_and_hook_points_of_their_kinds(make):
-    hybrid, delta, vanilla = (make(attention=name) for name in ("delta_hybrid", "gated_delta", "vanilla"))
+    hybrid, delta, vanilla = (
+        make(attention=name) for name in ("delta_hybrid", "gated_delta", "vanilla")
+    )
     for layer, other in enumerate((delta, vanilla)):
         assert names_of(hybrid, layer) == names_of(other, layer)
 

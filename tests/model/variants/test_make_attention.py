@@ -18,14 +18,19 @@ CACHED = {
     "dynamic_conv": ({}, 2 * 2 * 6, 3 * 2 * 2 * 6),
     "multi_token": ({}, 2 * 2 * 6, 5 * 4 * 6),
     "gated_linear": ({}, 0, 2 * 6 * 6),
-    "gated_delta": ({"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"}, 0, 4 * 6 * 6 + 3 * 3 * 4 * 6),
+    "gated_delta": (
+        {"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"},
+        0,
+        4 * 6 * 6 + 3 * 3 * 4 * 6,
+    ),
     "delta_hybrid": ({}, 0, 2 * 6 * 6),
     "canon ABCD": ({"canon": "ABCD"}, 2 * 2 * 6, 3 * (20 + 8 * 6 + 20 + 2 * 14)),
     "stream shifted": ({"stream_shift": "added"}, 2 * 2 * 6, 20),
     "smeared embedding": ({"smear": "embedding"}, 2 * 2 * 6, 20),
     "bigrams": ({"bigram_table": 17}, 2 * 2 * 6, 1),
 }
-"""How many numbers the first layer's cache holds: of each token, and however many tokens there are."""
+"""How many numbers the first layer's cache holds: of each token, and however many tokens there are.
+"""
 
 
 @pytest.mark.parametrize("name", CACHED)

@@ -21,8 +21,12 @@ EACH = pytest.mark.parametrize("name", NAMES)
 def test_it_starts_with_write_gates_of_1_and_slow_decays(make_config, name):
     model = Transformer(make_config(attention=name))
     for block in model.layers:
-        torch.testing.assert_close(F.softplus(block.attn.write(torch.ones(1, 1, 20))), torch.ones(1, 1, 2))
-        assert ((block.attn.log_rate > math.log(0.001)) & (block.attn.log_rate < math.log(0.1))).all()
+        torch.testing.assert_close(
+            F.softplus(block.attn.write(torch.ones(1, 1, 20))), torch.ones(1, 1, 2)
+        )
+        assert (
+            (block.attn.log_rate > math.log(0.001)) & (block.attn.log_rate < math.log(0.1))
+        ).all()
     assert not torch.equal(model.layers[0].attn.log_rate, model.layers[1].attn.log_rate)
 
 
@@ -45,11 +49,16 @@ def test_what_asks_for_a_pattern_says_that_there_is_none(make, tokens, name):
     model = make(attention=name)
     _, cache = model.run_with_cache(tokens)
     for ask in (lambda: raw_patterns(cache), lambda: head_scores(model, length=12, rows=2)):
-        with pytest.raises(ConfigError, match=r"has no HookPoint hook_pattern\. Its hook_kernel says what heads read"):
+        with pytest.raises(
+            ConfigError,
+            match=r"has no HookPoint hook_pattern\. Its hook_kernel says what heads read",
+        ):
             ask()
     with pytest.raises(ConfigError, match=f"'{name}', whose scores are not one sum"):
         score_routes(cache, 0)
-    with pytest.raises(ConfigError, match=f"attention='{name}', a recurrence: its heads have no pattern"):
+    with pytest.raises(
+        ConfigError, match=f"attention='{name}', a recurrence: its heads have no pattern"
+    ):
         without_key_path(model, tokens, (0, 0), (1, 0))
     with pytest.raises(ConfigError, match=f"attention='{name}': a norm stands between"):
         qk_circuit(model, 0, 0)

@@ -1,7 +1,8 @@
 """One problem written and solved by hand, in every format.
 
-Edges: Bergen -> Frigate, Corvette; Tromso -> Corvette; Frigate -> CodBox; Corvette -> CodBox, EelBox (modulus 23).
-The op by hand: 1 + 1 + 1 + 2 + 1 + 1 + 1 + 3 = 11. Tromso's Corvette is not needed.
+Edges: Bergen -> Frigate, Corvette; Tromso -> Corvette; Frigate -> CodBox; Corvette -> CodBox,
+EelBox (modulus 23). The op by hand: 1 + 1 + 1 + 2 + 1 + 1 + 1 + 3 = 11. Tromso's Corvette is not
+needed.
 """
 
 import re
@@ -39,9 +40,14 @@ Define Bergen 's Crates as i ; j = a * f = 3 * 18 = 8 ; k = B * h = 8 * 10 = 11 
 <ans> 19 <eos>
 """.split()
 
-COMPACT_SOLUTION = re.sub(r"Define (\S+) 's (\S+) as", r"\1 \2", " ".join(NATURAL_SOLUTION)).replace("so ", "").split()
+COMPACT_SOLUTION = (
+    re.sub(r"Define (\S+) 's (\S+) as", r"\1 \2", " ".join(NATURAL_SOLUTION))
+    .replace("so ", "")
+    .split()
+)
 PAIRS, PAIRS_SOLUTION = (
-    re.sub(r"([A-Z]\w+) ([A-Z]\w+)", r"\1/\2", " ".join(words)).split() for words in (COMPACT, COMPACT_SOLUTION)
+    re.sub(r"([A-Z]\w+) ([A-Z]\w+)", r"\1/\2", " ".join(words)).split()
+    for words in (COMPACT, COMPACT_SOLUTION)
 )
 
 PROBLEMS = {

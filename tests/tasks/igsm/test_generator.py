@@ -1,4 +1,6 @@
-"""Generated problems against the rules of iGSM and the official generator's numbers. (Solutions: `test_verify.py`.)"""
+"""Generated problems against the rules of iGSM and the official generator's numbers. (Solutions:
+`test_verify.py`.)
+"""
 
 import hashlib
 import re
@@ -35,13 +37,16 @@ def drawn(name, size=400):
     texts = [" ".join(task.decode(rows.solution(row))) for row in range(size)]
     steps = [[step.split(" ; ") for step in re.split(r" \. ", text)[:-1]] for text in texts]
     modulus, flat = task.language.modulus, task.flat
-    problems = [Problem.parse(task.decode(rows.prompt(row)), modulus, flat=flat) for row in range(size)]
+    problems = [
+        Problem.parse(task.decode(rows.prompt(row)), modulus, flat=flat) for row in range(size)
+    ]
     return list(zip(problems, steps, rows.ops.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_steps_take_their_operands_in_the_order_of_the_rule(name):
-    """A sum goes from left to right, then the constant comes in front; products come before their sum.
+    """A sum goes from left to right, then the constant comes in front; products come before their
+    sum.
 
     The items that an abstract parameter counts come in any order.
     """
@@ -55,7 +60,9 @@ def test_steps_take_their_operands_in_the_order_of_the_rule(name):
 
 
 def expected(definition, in_any_order, letter, clauses):
-    """What stands after the first = of each clause, if the clauses define the letters with which they begin."""
+    """What stands after the first = of each clause, if the clauses define the letters with which
+    they begin.
+    """
     results, sides, text = (clause[0] for clause in clauses), [], " ".join(clauses)
 
     def write(*side):
@@ -117,7 +124,9 @@ def test_with_few_operations_the_hash_of_the_row_says_the_split(ops, split):
 
 
 def test_the_number_of_operations_is_the_smaller_of_two_uniform_ones():
-    batch = IGSMTask(ops="<=15", length=320, format="compact").batch(20_000, np.random.default_rng(0))
+    batch = IGSMTask(ops="<=15", length=320, format="compact").batch(
+        20_000, np.random.default_rng(0)
+    )
     expected = [20_000 * (2 * (15 - k) + 1) / 15**2 for k in range(1, 16)]
     assert chisquare(np.bincount(batch.groups["ops"], minlength=16)[1:], expected).pvalue > 1e-3
 
@@ -130,16 +139,23 @@ def test_the_number_of_operations_is_the_smaller_of_two_uniform_ones():
     ],
 )
 def test_quantiles_are_those_of_the_official_generator(name, sentences, steps):
-    """At 0/5/25/50/75/95/100 %, within the bands of Dvoretzky, Kiefer and Wolfowitz (1e-3, two samples of 2000)."""
-    sizes = np.array([(len(problem.stated), len(written)) for problem, written, _ in drawn(name, 2000)])
+    """At 0/5/25/50/75/95/100 %, within the bands of Dvoretzky, Kiefer and Wolfowitz (1e-3, two
+    samples of 2000).
+    """
+    sizes = np.array(
+        [(len(problem.stated), len(written)) for problem, written, _ in drawn(name, 2000)]
+    )
     band = 2 * np.sqrt(np.log(2 / 1e-3) / (2 * len(sizes)))
-    for quantile, *reference in zip((0, 0.05, 0.25, 0.5, 0.75, 0.95, 1), sentences, steps, strict=True):
+    for quantile, *reference in zip(
+        (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1), sentences, steps, strict=True
+    ):
         assert ((sizes < reference).mean(axis=0) <= quantile + band).all()
         assert ((sizes <= reference).mean(axis=0) >= quantile - band).all()
 
 
 def test_flat_problems_have_their_law():
-    """Four draws from 1 to 3 parameters. A step computes each from up to three earlier ones, as likely as from none.
+    """Four draws from 1 to 3 parameters. A step computes each from up to three earlier ones, as
+    likely as from none.
 
     A constant multiplies one of three single dependencies.
     """
@@ -156,6 +172,9 @@ def test_flat_problems_have_their_law():
             assert (definition.constant is not None) == (len(definition.terms) < 2)
             assert definition.constant != 0
     law = Counter(map(sum, product((1, 2, 3), repeat=4)))
-    assert chisquare([sizes[n] for n in law], [2000 * cases / 81 for cases in law.values()]).pvalue > 1e-3
+    assert (
+        chisquare([sizes[n] for n in law], [2000 * cases / 81 for cases in law.values()]).pvalue
+        > 1e-3
+    )
     assert chisquare(list(n_terms.values())).pvalue > 1e-3
     assert binomtest(times["*"], times.total(), 1 / 3).pvalue > 1e-3

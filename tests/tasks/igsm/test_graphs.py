@@ -32,7 +32,9 @@ def test_structure():
 
 
 def test_dependencies():
-    """8 = 5 + 3; 18 = 3 - 8; 19 = 2 (18 + 3); the query is 3 * 18 + 8 * 19 = 206 = 22, all modulo 23."""
+    """8 = 5 + 3; 18 = 3 - 8; 19 = 2 (18 + 3); the query is 3 * 18 + 8 * 19 = 206 = 22, all modulo
+    23.
+    """
     lines = dependency_text(Problem.parse(PROMPT, 23)).splitlines()
     assert lines[0] == "needed"
     assert sorted(lines[1:-3]) == sorted(
@@ -46,11 +48,17 @@ def test_dependencies():
         ]
     )
     terms = "Bergen's Sloop * Sloop's Crates + Bergen's Ketch * Ketch's Crates"
-    assert lines[-3:] == [f"? Bergen's Crates = 22 <- {terms}", "not needed", "  Riga's Ketch    =  7 <- 7"]
+    assert lines[-3:] == [
+        f"? Bergen's Crates = 22 <- {terms}",
+        "not needed",
+        "  Riga's Ketch    =  7 <- 7",
+    ]
 
 
 def test_a_flat_problem_has_no_structure_and_may_need_everything():
-    problem = Problem.parse("Bergen Sloop = 3 . Sloop Bergen = 4 * Bergen Sloop . Sloop Bergen ?".split(), 7, flat=True)
+    problem = Problem.parse(
+        "Bergen Sloop = 3 . Sloop Bergen = 4 * Bergen Sloop . Sloop Bergen ?".split(), 7, flat=True
+    )
     assert structure_text(problem) == "A flat problem has no structure."
     assert dependency_text(problem).splitlines() == [
         "needed",

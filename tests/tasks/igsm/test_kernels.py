@@ -1,4 +1,6 @@
-"""The pieces of the generator, each against its law: by hand, by counting all cases, or by another library."""
+"""The pieces of the generator, each against its law: by hand, by counting all cases, or by another
+library.
+"""
 
 import hashlib
 import math
@@ -54,7 +56,10 @@ def test_sha256_is_hashlibs(n):
     message = np.random.default_rng(n).integers(0, 256, n).astype(np.uint8)
     buffer = np.concatenate([message, np.full(PADDING, 255, np.uint8)])
     digest = int(hashlib.sha256(message.tobytes()).hexdigest(), 16)
-    assert [sha256_mod(buffer.copy(), n, modulus) for modulus in (23, 2**31 - 1)] == [digest % 23, digest % (2**31 - 1)]
+    assert [sha256_mod(buffer.copy(), n, modulus) for modulus in (23, 2**31 - 1)] == [
+        digest % 23,
+        digest % (2**31 - 1),
+    ]
 
 
 # Step B
@@ -62,13 +67,25 @@ def test_sha256_is_hashlibs(n):
 
 @pytest.mark.parametrize(("ops", "limits"), [(15, Limits(20, 4, 4)), (2, Limits(6, 3, 3))])
 def test_sizes_have_the_law_of_step_b(ops, limits, stream):
-    """Layers, two widths and the smaller of two uniform edge counts, cut: against the sum over all cases."""
+    """Layers, two widths and the smaller of two uniform edge counts, cut: against the sum over all
+    cases.
+    """
     r = (ops - 1) / (limits.most_edges - 1)
-    weight = {2: math.exp(-((r - 0.2) ** 2)), 3: math.exp(-((r - 0.5) ** 2)), 4: math.exp(-((r - 0.8) ** 2))}
+    weight = {
+        2: math.exp(-((r - 0.2) ** 2)),
+        3: math.exp(-((r - 0.5) ** 2)),
+        4: math.exp(-((r - 0.8) ** 2)),
+    }
     depths, widths = range(2, limits.most_layers + 1), range(2, limits.most_width + 1)
     law = {}
     for d, a, b in product(depths, widths, widths):
-        p = weight[d] / sum(weight[i] for i in depths) * weight[a] * weight[b] / sum(weight[i] for i in widths) ** 2
+        p = (
+            weight[d]
+            / sum(weight[i] for i in depths)
+            * weight[a]
+            * weight[b]
+            / sum(weight[i] for i in widths) ** 2
+        )
         low, high = min(a, b), max(a, b)
         counts = range((d - 1) * low, limits.most_edges + 1)
         for e, f in product(counts, counts):
@@ -108,7 +125,9 @@ def test_structures_have_the_edges_asked_for(size, seed):
 
 
 def test_necessary_sets_are_closed_and_cost_what_was_asked():
-    """As much as the structure's instances allow; abstract parameters and what they need within their budget."""
+    """As much as the structure's instances allow; abstract parameters and what they need within
+    their budget.
+    """
     for seed in range(200):
         stream = np.array([seed], np.uint64)
         abstract_ops = 1 + seed % 12
@@ -132,7 +151,9 @@ def test_weights_multiply_for_abstract_and_for_not_on_the_stack(stream):
     total = sum(weight.values())
     counts = np.bincount(drawn, minlength=6)
     assert counts[1] == 0
-    assert chisquare(counts[list(weight)], [10_000 * w / total for w in weight.values()]).pvalue > 1e-3
+    assert (
+        chisquare(counts[list(weight)], [10_000 * w / total for w in weight.values()]).pvalue > 1e-3
+    )
 
 
 # Steps F and I
@@ -143,7 +164,9 @@ def test_weights_multiply_for_abstract_and_for_not_on_the_stack(stream):
     [({1, 4, 6}, set(), 2), ({1, 4, 6}, {4}, 3), ({0, 2, 3, 9}, {9}, 3), ({5}, set(), 1)],
 )
 def test_operands_have_the_law_of_step_f(pool, start, n_operands, stream):
-    """The constant with probability 1/2 where there is room, the others uniform, the constant still among them."""
+    """The constant with probability 1/2 where there is room, the others uniform, the constant still
+    among them.
+    """
     law = {}
     left = n_operands - len(start)
     for first in (True, False):
@@ -155,7 +178,16 @@ def test_operands_have_the_law_of_step_f(pool, start, n_operands, stream):
     equations = no_draft().equations
     counts = dict.fromkeys(law, 0)
     for _ in range(10_000):
-        draw_equation(7, n_operands, sum(1 << i for i in pool), sum(1 << i for i in start), True, 23, equations, stream)
+        draw_equation(
+            7,
+            n_operands,
+            sum(1 << i for i in pool),
+            sum(1 << i for i in start),
+            True,
+            23,
+            equations,
+            stream,
+        )
         terms = equations.terms[7, : equations.n_terms[7]].tolist()
         counts[frozenset(terms + (["constant"] if equations.constant[7] >= 0 else []))] += 1
     assert chisquare(list(counts.values()), [10_000 * p for p in law.values()]).pvalue > 1e-3
@@ -166,11 +198,16 @@ def test_operands_have_the_law_of_step_f(pool, start, n_operands, stream):
 
 @given(st.integers(1, 4), st.sets(st.integers(0, 51), max_size=8), st.integers(0, 2**64 - 1))
 def test_a_constant_that_lost_its_coin_is_not_drawn_again(n_operands, pool, seed):
-    """With one coin a sentence has a constant and n - 1 terms, or n terms; all of both where no more are to be had."""
+    """With one coin a sentence has a constant and n - 1 terms, or n terms; all of both where no
+    more are to be had.
+    """
     equations, stream = no_draft().equations, np.array([seed], np.uint64)
     n_operands = min(n_operands, len(pool) + 1)
     draw_equation(0, n_operands, sum(1 << i for i in pool), 0, False, 23, equations, stream)
-    terms, constant = equations.terms[0, : equations.n_terms[0]].tolist(), equations.constant[0] >= 0
+    terms, constant = (
+        equations.terms[0, : equations.n_terms[0]].tolist(),
+        equations.constant[0] >= 0,
+    )
     assert len(set(terms)) == len(terms) == n_operands - constant
     assert set(terms) <= pool
     coin = bits.coin(np.array([seed], np.uint64))

@@ -18,9 +18,13 @@ def to_compact(text):
     prompt = re.sub(r"each (\S+) 's (\S+)", r"\1 \2", prompt)
     prompt = prompt.replace(" more than ", " + ").replace(" times as much as ", " * ")
     prompt = re.sub(r"([+*]) (the (?:sum|difference) of [^.]*) \.", r"\1 ( \2 ) .", prompt)
-    prompt = re.sub(r"the sum of ([^.)]*)", lambda m: m[1].replace(" , ", " + ").replace(" and ", " + "), prompt)
+    prompt = re.sub(
+        r"the sum of ([^.)]*)", lambda m: m[1].replace(" , ", " + ").replace(" and ", " + "), prompt
+    )
     prompt = re.sub(r"the difference of ([^.)]*)", lambda m: m[1].replace(" and ", " - "), prompt)
-    solution = re.sub(r"Define (\S+) 's (\S+) as (\S+) ;", r"\1 \2 \3 ;", solution).replace("; so ", "; ")
+    solution = re.sub(r"Define (\S+) 's (\S+) as (\S+) ;", r"\1 \2 \3 ;", solution).replace(
+        "; so ", "; "
+    )
     return f"{prompt} <sol> {solution}"
 
 
@@ -31,7 +35,9 @@ def test_a_natural_row_without_filler_words_is_the_compact_row(fields):
     for format in ("natural", "compact"):
         task = IGSMTask(**fields, format=format, length=1100)
         problems = task.prompts(300, np.random.default_rng(0))
-        texts.append([" ".join(task.decode(tokens)) for tokens in problems.tokens[problems.ops >= 3]])
+        texts.append(
+            [" ".join(task.decode(tokens)) for tokens in problems.tokens[problems.ops >= 3]]
+        )
     natural, compact = texts
     assert [to_compact(text) for text in natural] == compact
 
@@ -40,7 +46,9 @@ def test_a_natural_row_without_filler_words_is_the_compact_row(fields):
 def test_ordered_letters_are_the_alphabet_in_order_of_first_use(format):
     fields = {"ops": "8", "difficulty": "toy", "format": format, "length": 500}
     ordered, random = (IGSMTask(**fields, letters=letters) for letters in ("ordered", "random"))
-    rows, others = (task.prompts(100, np.random.default_rng(0)).tokens for task in (ordered, random))
+    rows, others = (
+        task.prompts(100, np.random.default_rng(0)).tokens for task in (ordered, random)
+    )
     for tokens, other in zip(rows, others, strict=True):
         words = ordered.decode(tokens)
         letters = [word for word in words[words.index("<sol>") :] if word in LETTERS]
@@ -52,14 +60,22 @@ def test_ordered_letters_are_the_alphabet_in_order_of_first_use(format):
 
 
 def test_without_letters_a_value_goes_by_its_pair():
-    """A step's letter is not written where it is given, and is its pair where it is used; parts keep letters."""
+    """A step's letter is not written where it is given, and is its pair where it is used; parts
+    keep letters.
+    """
     fields = {"ops": "<=8", "difficulty": "toy", "format": "pairs", "length": 500}
     plain, named = (IGSMTask(**fields, letters=letters) for letters in ("random", "parts"))
     rows, others = (task.prompts(200, np.random.default_rng(0)) for task in (plain, named))
     for row in np.flatnonzero(rows.ops >= 3).tolist():
         words = plain.decode(rows.solution(row))
-        pair_of = {b: a for a, b, mark in zip(words, words[1:], words[2:], strict=False) if "/" in a and mark == ";"}
-        kept = [word for before, word in zip(["", *words], words, strict=False) if "/" not in before]
+        pair_of = {
+            b: a
+            for a, b, mark in zip(words, words[1:], words[2:], strict=False)
+            if "/" in a and mark == ";"
+        }
+        kept = [
+            word for before, word in zip(["", *words], words, strict=False) if "/" not in before
+        ]
         parts = dict.fromkeys(word for word in kept if word in LETTERS and word not in pair_of)
         new = pair_of | dict(zip(parts, LETTERS, strict=False))
         expected = [new.get(word, word) for word in kept]
@@ -77,10 +93,15 @@ def test_without_letters_a_value_goes_by_its_pair():
         ({"difficulty": "toy", "ops": "4", "format": "compact"}, 5 + 9 + 7 + 52 + 4 + 160),
         ({"modulus": 7, "format": "compact"}, 5 + 9 + 7 + 52 + 24 + 2400),
         ({"difficulty": "mini", "ops": "4", "format": "compact"}, 5 + 9 + 7 + 52 + 4 + 16),
-        ({"difficulty": "mini", "ops": "4", "format": "pairs"}, 5 + 9 + 7 + 52 + 3 * 16 + 4 * (3 + 2 + 1)),
+        (
+            {"difficulty": "mini", "ops": "4", "format": "pairs"},
+            5 + 9 + 7 + 52 + 3 * 16 + 4 * (3 + 2 + 1),
+        ),
     ],
 )
-def test_the_vocabulary_holds_special_tokens_function_words_numbers_letters_categories_and_nouns(fields, size):
+def test_the_vocabulary_holds_special_tokens_function_words_numbers_letters_categories_and_nouns(
+    fields, size
+):
     task = IGSMTask(**fields)
     vocabulary = task.language.vocabulary
     assert len(set(vocabulary)) == len(vocabulary) == task.vocab_size == size

@@ -1,4 +1,6 @@
-"""Problems read from their prompts: against one worked by hand, counting by objects, and every form of a sentence."""
+"""Problems read from their prompts: against one worked by hand, counting by objects, and every form
+of a sentence.
+"""
 
 from itertools import pairwise, product
 
@@ -41,7 +43,9 @@ def test_values_by_hand(by_hand):
 
 
 def test_dependencies_by_hand(by_hand):
-    dependencies = {parameter: set(operands) for parameter, operands in by_hand.dependencies.items()}
+    dependencies = {
+        parameter: set(operands) for parameter, operands in by_hand.dependencies.items()
+    }
     assert dependencies == {
         ("Bergen", "Frigate"): set(),
         ("Tromso", "Corvette"): set(),
@@ -70,13 +74,20 @@ def test_a_whole_row_may_be_given(format):
 
 # Abstract parameters
 
-LAYERS = [["Bergen", "Tromso", "Aarhus"], ["Frigate", "Corvette"], ["CodBox", "EelBox"], list(NOUNS["Tools"][0][:2])]
+LAYERS = [
+    ["Bergen", "Tromso", "Aarhus"],
+    ["Frigate", "Corvette"],
+    ["CodBox", "EelBox"],
+    list(NOUNS["Tools"][0][:2]),
+]
 WORDS = ["Harbours", "Ships", "Crates", "Tools"]
 
 
 @given(st.data())
 def test_abstract_parameters_count_things(data):
-    """Build every harbour with its ships, every ship with its crates, ..., and count what lies in it."""
+    """Build every harbour with its ships, every ship with its crates, ..., and count what lies in
+    it.
+    """
     edges = [edge for above, below in pairwise(LAYERS) for edge in product(above, below)]
     chosen = data.draw(st.lists(st.sampled_from(edges), min_size=1, unique=True))
     counts = {edge: data.draw(st.integers(0, 4)) for edge in chosen}
@@ -104,9 +115,15 @@ def test_abstract_parameters_count_things(data):
 
 # Every form of a sentence
 
-P, Q, R, S = ("Frigate", "CodBox"), ("Frigate", "EelBox"), ("Corvette", "CodBox"), ("Corvette", "Crates")
+P, Q, R, S = (
+    ("Frigate", "CodBox"),
+    ("Frigate", "EelBox"),
+    ("Corvette", "CodBox"),
+    ("Corvette", "Crates"),
+)
 DEFINITIONS = [
-    # natural, compact, the definition, its cost, its value modulo 23 where P = 5, Q = 7, R = 11 and S = R
+    # natural, compact, the definition, its cost, its value modulo 23 where P = 5, Q = 7, R = 11 and
+    # S = R
     ("4", "4", Definition(constant=4), 1, 4),
     ("P", "P", Definition(((P,),)), 1, 5),
     ("the sum of P and Q", "P + Q", Definition(((P,), (Q,))), 1, 12),
@@ -115,7 +132,13 @@ DEFINITIONS = [
     ("the difference of P and Q", "P - Q", Definition(((P,), (Q,)), "-"), 1, 21),
     ("4 more than P", "4 + P", Definition(((P,),), constant=4), 1, 9),
     ("4 times as much as P", "4 * P", Definition(((P,),), constant=4, applied="*"), 1, 20),
-    ("4 more than the sum of P and Q", "4 + ( P + Q )", Definition(((P,), (Q,)), constant=4), 2, 16),
+    (
+        "4 more than the sum of P and Q",
+        "4 + ( P + Q )",
+        Definition(((P,), (Q,)), constant=4),
+        2,
+        16,
+    ),
     (
         "4 times as much as the difference of P and Q",
         "4 * ( P - Q )",
@@ -139,15 +162,22 @@ def test_a_sentence_is_read(natural, compact, definition, cost, value):
     names = dict(zip("PQRS", (P, Q, R, S), strict=True))
     right_side = {
         "natural": [
-            f"each {names[word][0]} 's {names[word][1]}" if word in names else word for word in natural.split()
+            f"each {names[word][0]} 's {names[word][1]}" if word in names else word
+            for word in natural.split()
         ],
         "compact": [" ".join(names[word]) if word in names else word for word in compact.split()],
     }
     sentence = {"natural": "The number of each {} 's {} equals {} .", "compact": "{} {} = {} ."}
-    question = {"natural": "How many Frigate does each Bergen have ?", "compact": "Bergen Frigate ?"}
+    question = {
+        "natural": "How many Frigate does each Bergen have ?",
+        "compact": "Bergen Frigate ?",
+    }
     for format, words in right_side.items():
         sentences = [sentence[format].format(*parameter, n) for parameter, n in OTHERS.items()]
-        sentences += [sentence[format].format("Bergen", "Frigate", " ".join(words)), question[format]]
+        sentences += [
+            sentence[format].format("Bergen", "Frigate", " ".join(words)),
+            question[format],
+        ]
         problem = Problem.parse(" ".join(sentences).split(), 23)
         assert problem.definitions["Bergen", "Frigate"] == definition
         assert problem.definitions["Bergen", "Frigate"].cost == cost
@@ -160,7 +190,11 @@ def test_a_sentence_is_read(natural, compact, definition, cost, value):
 def test_flat_problems_have_no_layers_and_no_abstract_parameters():
     words = "Bergen CodBox = 3 . CodBox Frigate = 2 * Bergen CodBox . Frigate Bergen = 1 . CodBox Frigate ?".split()
     problem = Problem.parse(words, 23, flat=True)
-    assert problem.values == {("Bergen", "CodBox"): 3, ("CodBox", "Frigate"): 6, ("Frigate", "Bergen"): 1}
+    assert problem.values == {
+        ("Bergen", "CodBox"): 3,
+        ("CodBox", "Frigate"): 6,
+        ("Frigate", "Bergen"): 1,
+    }
     assert problem.layers == {}
     assert problem.necessary == {("Bergen", "CodBox"), ("CodBox", "Frigate")}
     with pytest.raises(ConfigError, match="each Bergen's Ships, but no sentence defines it"):
@@ -177,28 +211,52 @@ def test_flat_problems_have_no_layers_and_no_abstract_parameters():
         ("<bos> <sol>", "'' is not the question"),
         ("Bergen Frigate = 3 .", "'Bergen Frigate = 3 .' is not the question"),
         ("Bergen Frigate = 23 . Bergen Frigate ?", "23 is not a number below the modulus"),
-        ("Bergen Frigate = 3 Bergen Frigate ?", "'Bergen Frigate = 3 Bergen Frigate ?' is not the question"),
+        (
+            "Bergen Frigate = 3 Bergen Frigate ?",
+            "'Bergen Frigate = 3 Bergen Frigate ?' is not the question",
+        ),
         ("Bergen Frigate = 3 . Bergen Frigate ? .", "'Bergen Frigate ? .' is not the question"),
-        ("Bergen Frigate = 3 . Bergen Frigate = 3 . Bergen Frigate ?", "each Bergen's Frigate again"),
+        (
+            "Bergen Frigate = 3 . Bergen Frigate = 3 . Bergen Frigate ?",
+            "each Bergen's Frigate again",
+        ),
         ("Bergen Ships = 3 . Bergen Ships ?", "'Ships' is not a noun"),
         ("Bergen Frigate = Bergen 3 . Bergen Frigate ?", "'3' is not a noun or a category"),
-        ("Bergen Frigate = 3 . Frigate CodBox = 3 + ( Bergen Frigate ) . Bergen Frigate ?", "is not a sentence"),
-        ("Bergen CodBox = 3 . Bergen CodBox ?", "each Bergen's CodBox, but Crates are not the category below Harbours"),
+        (
+            "Bergen Frigate = 3 . Frigate CodBox = 3 + ( Bergen Frigate ) . Bergen Frigate ?",
+            "is not a sentence",
+        ),
+        (
+            "Bergen CodBox = 3 . Bergen CodBox ?",
+            "each Bergen's CodBox, but Crates are not the category below Harbours",
+        ),
         ("Frigate Bergen = 3 . Frigate Bergen ?", "Harbours are not the category below Ships"),
-        ("Bergen Frigate = 3 . Bergen Corvette ?", "each Bergen's Corvette, but no sentence defines it"),
-        ("Bergen Frigate = 3 . Bergen Crates ?", "each Bergen's Crates, but no sentence defines it"),
+        (
+            "Bergen Frigate = 3 . Bergen Corvette ?",
+            "each Bergen's Corvette, but no sentence defines it",
+        ),
+        (
+            "Bergen Frigate = 3 . Bergen Crates ?",
+            "each Bergen's Crates, but no sentence defines it",
+        ),
         ("Bergen Frigate = Bergen Corvette . Bergen Frigate ?", "each Bergen's Corvette, but"),
         ("Bergen Frigate = 1 + Bergen Ships . Bergen Frigate ?", "in terms of itself"),
         (
             "Bergen Frigate = 3 . Bergen Ladybird ?",
             "Ladybird, but a problem stays in one domain: Harbours, Ships, Crates, Tools",
         ),
-        ("The number of each Bergen 's Frigate equals 3", "is not the question of the format natural"),
+        (
+            "The number of each Bergen 's Frigate equals 3",
+            "is not the question of the format natural",
+        ),
         (
             "The number of each Bergen 's Frigate equals Bergen 's Frigate . How",
             "is not a sentence of the format natural",
         ),
-        ("Bergen/Frigate = 3 . Bergen Frigate ?", "'Bergen Frigate ?' is not the question of the format pairs"),
+        (
+            "Bergen/Frigate = 3 . Bergen Frigate ?",
+            "'Bergen Frigate ?' is not the question of the format pairs",
+        ),
     ],
 )
 def test_a_bad_prompt_is_refused_with_the_place(text, said):

@@ -13,7 +13,9 @@ from tasks.igsm import IGSMTask
 
 TOY = {"difficulty": "toy", "ops": "<=4", "format": "compact", "length": 128}
 FLAT = {"kind": "igsm_flat", "length": 640}
-kinds = st.sampled_from([TOY, TOY | {"format": "natural", "length": 200}, FLAT, TOY | {"split": "test"}])
+kinds = st.sampled_from(
+    [TOY, TOY | {"format": "natural", "length": 200}, FLAT, TOY | {"split": "test"}]
+)
 seeds = st.integers(0, 2**32)
 
 
@@ -26,12 +28,16 @@ def test_targets_are_the_next_tokens_of_the_solution_or_of_all(fields, seed, los
     batch = task.batch(4, np.random.default_rng(seed))
     problems = task.prompts(4, np.random.default_rng(seed))
     assert batch.inputs.shape == batch.targets.shape == (4, task.length)
-    for i, (row, targets) in enumerate(zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True)):
+    for i, (row, targets) in enumerate(
+        zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True)
+    ):
         words = [task.language.vocabulary[token] for token in problems.tokens[i]]
         sol, end = words.index("<sol>"), words.index("<eos>")
         assert row == problems.tokens[i, :-1].tolist()
         first = sol if loss == "solution" else 0
-        assert [t for t, target in enumerate(targets) if target != IGNORE] == list(range(first, end))
+        assert [t for t, target in enumerate(targets) if target != IGNORE] == list(
+            range(first, end)
+        )
         assert targets[first:end] == problems.tokens[i, first + 1 : end + 1].tolist()
         assert set(words[end + 1 :]) <= {"<pad>"}
         assert words.count("<bos>") == 1
@@ -45,7 +51,11 @@ def test_answers_are_results_and_the_final_value(fields, seed):
     for row, answers in zip(batch.inputs, batch.answers.tolist(), strict=True):
         words = [*task.decode(row), "<eos>"]
         sol = words.index("<sol>")
-        results = [t for t in range(sol, len(words) - 1) if words[t + 1] in (";", ".") and words[t].isdigit()]
+        results = [
+            t
+            for t in range(sol, len(words) - 1)
+            if words[t + 1] in (";", ".") and words[t].isdigit()
+        ]
         results += [t for t in range(sol, len(words)) if words[t - 1] == "<ans>"]
         expected = {t - 1: task.encode(words[t])[0] for t in results}
         assert {t: answer for t, answer in enumerate(answers) if answer != IGNORE} == expected
@@ -80,7 +90,10 @@ def test_longer_problems_are_drawn_again_with_as_many_operations():
 
 
 @settings(max_examples=5)
-@given(st.sampled_from(["train", "test"]), st.sampled_from([("med", "40"), ("hard", "48"), ("toy", "20")]))
+@given(
+    st.sampled_from(["train", "test"]),
+    st.sampled_from([("med", "40"), ("hard", "48"), ("toy", "20")]),
+)
 def test_the_largest_number_of_operations_is_reached(split, size):
     difficulty, ops = size
     task = IGSMTask(difficulty=difficulty, ops=ops, split=split, length=1500)
@@ -100,7 +113,9 @@ def test_rules_say_what_changed(kind):
     task = IGSMTask(kind=kind)
     assert to_plain(task).get("rule", 1) == task.rule == {"igsm": 2, "igsm_flat": 1}[kind]
     if kind == "igsm":
-        with pytest.raises(ConfigError, match=r"rule 1 of the task 'igsm', which draws them by rule 2 now"):
+        with pytest.raises(
+            ConfigError, match=r"rule 1 of the task 'igsm', which draws them by rule 2 now"
+        ):
             from_plain(Task, {**to_plain(task), "rule": 1})
 
 
@@ -124,7 +139,8 @@ def test_show_puts_sentences_and_steps_on_lines_and_answers_in_brackets():
 
 def test_a_length_in_which_few_problems_fit_is_refused_with_one_that_would_do():
     with pytest.raises(
-        ConfigError, match=r"IGSMTask.length is 80, which fits only 9\d% of the problems; 9\d would fit 99%"
+        ConfigError,
+        match=r"IGSMTask.length is 80, which fits only 9\d% of the problems; 9\d would fit 99%",
     ):
         IGSMTask(**TOY | {"length": 80}).batch(1, np.random.default_rng(0))
     with pytest.raises(ConfigError, match=r"length is 4, which fits only 0%"):
@@ -132,7 +148,9 @@ def test_a_length_in_which_few_problems_fit_is_refused_with_one_that_would_do():
 
 
 def test_an_empty_split_is_refused(monkeypatch):
-    """Where no problem is found in as many tries as a row has, it is said rather than tried for ever."""
+    """Where no problem is found in as many tries as a row has, it is said rather than tried for
+    ever.
+    """
     monkeypatch.setattr(tasks.igsm.task, "FITTING", 0.0)
     task = IGSMTask(**TOY | {"length": 4})
     with pytest.raises(ConfigError, match="finds no problem: the split is empty"):

@@ -62,12 +62,19 @@ def test_a_file_is_a_copy_if_more_than_half_of_its_lines_stood_before():
     more = Document("c", text_of("a", 6) + text_of("c", 5))
     of_two = Document("d", text_of("a", 3) + text_of("b", 3) + text_of("d", 5))
     short = Document("e", b"}\n  }\nx\n")  # no line counts: a copy of nothing
-    assert [document.path for document in distinct([first, half, more, of_two, short])] == ["a", "b", "e"]
+    assert [document.path for document in distinct([first, half, more, of_two, short])] == [
+        "a",
+        "b",
+        "e",
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 40)), min_size=2, max_size=40))
 def test_each_directory_is_on_one_side_and_at_most_a_tenth_is_held_out(files):
-    documents = [Document(f"{directory}/{i}", text_of(str(i), lines)) for i, (directory, lines) in enumerate(files)]
+    documents = [
+        Document(f"{directory}/{i}", text_of(str(i), lines))
+        for i, (directory, lines) in enumerate(files)
+    ]
     sides = split(documents)
     assert sides == split(documents)
     assert sorted(d.path for d in sides.train + sides.test) == sorted(d.path for d in documents)

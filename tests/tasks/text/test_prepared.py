@@ -36,7 +36,9 @@ def test_it_is_trained_on_the_training_side_alone(tmp_path):
     sides = split(read(str(tmp_path / "texts")))
     (held,) = sides.test
     unseen = held.content[:3]
-    assert not [token for token in prepare(str(tmp_path / "texts"), 260).vocabulary[256:] if unseen in token]
+    assert not [
+        token for token in prepare(str(tmp_path / "texts"), 260).vocabulary[256:] if unseen in token
+    ]
 
 
 def test_it_is_read_again_from_files_and_made_again_if_they_are_damaged(own_cache):
@@ -53,7 +55,9 @@ def test_it_is_read_again_from_files_and_made_again_if_they_are_damaged(own_cach
         if damage == "cut":
             file.write_bytes(file.read_bytes()[:-300])
         elif damage == "gone":
-            np.savez(file, **{name: values for name, values in contents.items() if name != "test_bounds"})
+            np.savez(
+                file, **{name: values for name, values in contents.items() if name != "test_bounds"}
+            )
         elif damage == "other":
             np.savez(file, **{**contents, "sha256": np.array("of another")})
         else:
@@ -71,7 +75,9 @@ def test_a_file_that_is_not_utf8_is_named_and_bytes_take_it(tmp_path):
     (texts / "good").write_bytes(b"some text " * 9)
     (texts / "latin").write_bytes(b"caf\xe9 " * 9)
     assert prepare(str(texts), 256).vocabulary[0xE9] == b"\xe9"
-    with pytest.raises(ConfigError, match="latin of the corpus is not UTF-8: it can only be read as bytes"):
+    with pytest.raises(
+        ConfigError, match="latin of the corpus is not UTF-8: it can only be read as bytes"
+    ):
         prepare(str(texts), 300)
 
 

@@ -19,7 +19,9 @@ TASK = TextTask(corpus=SAMPLE, vocab_size=300, length=24)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 24, 100]), st.sampled_from([256, 300]))
-def test_a_row_is_a_window_of_a_document_and_its_targets_are_the_next_tokens(seed, length, vocab_size):
+def test_a_row_is_a_window_of_a_document_and_its_targets_are_the_next_tokens(
+    seed, length, vocab_size
+):
     task = TextTask(corpus=SAMPLE, vocab_size=vocab_size, length=length)
     batch = task.batch(3, np.random.default_rng(seed))
     assert batch.inputs.shape == batch.targets.shape == (3, length)
@@ -66,7 +68,9 @@ def test_show_spells_the_row():
 def test_a_corpus_shorter_than_a_row_says_how_long_it_is(tmp_path):
     (tmp_path / "a").write_text("some text of 24 letters.")
     (tmp_path / "b").write_text("short")
-    with pytest.raises(ConfigError, match=r"length is 24, but no document of .* \(train\) has more than 24 tokens"):
+    with pytest.raises(
+        ConfigError, match=r"length is 24, but no document of .* \(train\) has more than 24 tokens"
+    ):
         TextTask(corpus=str(tmp_path), vocab_size=256, length=24).batch(1, np.random.default_rng(0))
 
 
@@ -78,7 +82,12 @@ def test_a_folder_that_only_a_file_names_is_not_read(tmp_path, monkeypatch):
     stored = from_plain(Task, json.loads(json.dumps(to_plain(task))))
     assert stored == task
     assert to_plain(stored) == to_plain(task)
-    for read_by in (stored, stored.held_out, replace(stored, length=12), pickle.loads(pickle.dumps(stored))):
+    for read_by in (
+        stored,
+        stored.held_out,
+        replace(stored, length=12),
+        pickle.loads(pickle.dumps(stored)),
+    ):
         with pytest.raises(ConfigError, match="is named only in a stored file"):
             read_by.batch(1, np.random.default_rng(0))
         with pytest.raises(ConfigError, match="is named only in a stored file"):
@@ -93,11 +102,20 @@ def test_a_folder_that_only_a_file_names_is_not_read(tmp_path, monkeypatch):
 PACKED = TextTask(corpus=SAMPLE, vocab_size=300, length=24, pack=True)
 
 
-@given(st.integers(0, 2**32), st.sampled_from([5, 24, 3000]), st.booleans(), st.sampled_from([256, 300]))
-def test_packed_sequences_are_documents_one_after_another_without_targets_across_them(seed, length, bos, vocab_size):
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([5, 24, 3000]),
+    st.booleans(),
+    st.sampled_from([256, 300]),
+)
+def test_packed_sequences_are_documents_one_after_another_without_targets_across_them(
+    seed, length, bos, vocab_size
+):
     task = replace(PACKED, length=length, bos=bos, vocab_size=vocab_size)
     batch, size = task.batch(3, np.random.default_rng(seed)), 3 * length
-    stream, targets, starts = (x.ravel() for x in (batch.inputs, batch.targets, batch.document_starts))
+    stream, targets, starts = (
+        x.ravel() for x in (batch.inputs, batch.targets, batch.document_starts)
+    )
     contents, text = {document.content for document in split(read(SAMPLE)).train}, []
     for ids in np.split(stream, np.flatnonzero(starts)[1:]):
         assert (ids == task.bos_id).nonzero()[0].tolist() == [0] * bos

@@ -6,7 +6,9 @@ import pytest
 from ihlab.theory import landscape
 
 
-@pytest.mark.parametrize("size", [{"form": "exact", "n_tokens": 12}, {"form": "printed", "other": 10}])
+@pytest.mark.parametrize(
+    "size", [{"form": "exact", "n_tokens": 12}, {"form": "printed", "other": 10}]
+)
 def test_rows_are_beta1_and_columns_alpha1(size):
     field = landscape.field(points=37, **size)
     for row, column in ((0, 0), (36, 0), (5, 30), (17, 16)):

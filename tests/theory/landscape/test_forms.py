@@ -1,4 +1,6 @@
-"""Theorem 3.4's three forms: against a real transformer, against the page they were printed on, against differences."""
+"""Theorem 3.4's three forms: against a real transformer, against the page they were printed on,
+against differences.
+"""
 
 import math
 
@@ -30,7 +32,9 @@ def loss_of_a_transformer(alpha1, alpha2, beta1, beta2, n_tokens, repeat):
 
 
 @given(FOUR, st.integers(5, 40), st.data())
-def test_the_exact_form_is_the_loss_of_a_transformer(parameters: Four, n_tokens: int, data: st.DataObject) -> None:
+def test_the_exact_form_is_the_loss_of_a_transformer(
+    parameters: Four, n_tokens: int, data: st.DataObject
+) -> None:
     repeat = data.draw(st.integers(2, n_tokens - 2))
     expected = loss_of_a_transformer(*parameters, n_tokens, repeat)
     assert landscape.loss(*parameters, n_tokens) == pytest.approx(expected, rel=0, abs=1e-12)
@@ -59,9 +63,14 @@ def listing_by_hand(alpha1, alpha2, beta1, beta2, other):
 @given(FOUR, st.floats(0, 100))
 @example((0.0, 1.0, 1.0, 0.0), 0.0)
 def test_printed_and_listing_are_what_stands_on_the_page(parameters: Four, other: float) -> None:
-    by_hand = {"printed": printed_by_hand(*parameters, other), "listing": listing_by_hand(*parameters, other)}
+    by_hand = {
+        "printed": printed_by_hand(*parameters, other),
+        "listing": listing_by_hand(*parameters, other),
+    }
     for form, expected in by_hand.items():
-        assert landscape.loss(*parameters, form=form, other=other) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        assert landscape.loss(*parameters, form=form, other=other) == pytest.approx(
+            expected, rel=1e-12, abs=1e-12
+        )
 
 
 def test_a_length_stands_for_two_others_fewer():
@@ -69,7 +78,10 @@ def test_a_length_stands_for_two_others_fewer():
         by_length = landscape.loss(0.2, 0.8, 0.3, 0.7, n_tokens=12, form=form)
         assert by_length == landscape.loss(0.2, 0.8, 0.3, 0.7, other=10, form=form)
     losses = landscape.loss(0.1, 0.9, 0.8, 0.2, n_tokens=[5, 50])  # lengths broadcast, too
-    assert losses.tolist() == [landscape.loss(0.1, 0.9, 0.8, 0.2, 5), landscape.loss(0.1, 0.9, 0.8, 0.2, 50)]
+    assert losses.tolist() == [
+        landscape.loss(0.1, 0.9, 0.8, 0.2, 5),
+        landscape.loss(0.1, 0.9, 0.8, 0.2, 50),
+    ]
 
 
 @FORMS
@@ -81,7 +93,9 @@ def test_gradients_equal_differences(form: str, parameters: Four) -> None:
 
     for axis, ours in enumerate(landscape.gradient(*parameters, form=form, **size(form))):
         differences = [(loss_along(h, axis) - loss_along(-h, axis)) / (2 * h) for h in (1e-3, 2e-3)]
-        assert ours == pytest.approx((4 * differences[0] - differences[1]) / 3, rel=0, abs=1e-8)  # Richardson
+        assert ours == pytest.approx(
+            (4 * differences[0] - differences[1]) / 3, rel=0, abs=1e-8
+        )  # Richardson
 
 
 def test_nothing_overflows_far_out():

@@ -21,7 +21,10 @@ def test_one_step_is_one_gradient():
     moved = np.array(START) - 0.5 * np.array(landscape.gradient(*START, 12))
     np.testing.assert_allclose(path.parameters[:, 1], moved, rtol=1e-14)
     alpha1, alpha2, beta1, beta2 = moved
-    assert path.loss.tolist() == [landscape.loss(*START, 12), landscape.loss(alpha1, alpha2, beta1, beta2, 12)]
+    assert path.loss.tolist() == [
+        landscape.loss(*START, 12),
+        landscape.loss(alpha1, alpha2, beta1, beta2, 12),
+    ]
     assert path.time.tolist() == [0.0, 0.5]
 
 
@@ -42,7 +45,9 @@ def test_the_steps_are_those_of_torchs_sgd_on_a_real_transformer():
 
 @pytest.mark.parametrize("start", [(0.2, 0.5), (0.9, 0.1), (0.0, 1.0), (1.0, 0.0)])
 def test_on_the_square_the_steps_are_those_of_torchs_sgd_on_alpha1_and_beta1(start):
-    """Of a whole model whose alpha2 = 1 - alpha1 and beta2 = 1 - beta1 are computed, so autograd has the chain rule."""
+    """Of a whole model whose alpha2 = 1 - alpha1 and beta2 = 1 - beta1 are computed, so autograd
+    has the chain rule.
+    """
     model = shifted_head(torch.eye(9), 10, (0.5, 0.5), (0.5, 0.5))
     two = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in start]
     optimiser = torch.optim.SGD(two, lr=0.3)
@@ -50,12 +55,18 @@ def test_on_the_square_the_steps_are_those_of_torchs_sgd_on_alpha1_and_beta1(sta
     for _ in range(20):
         optimiser.zero_grad()
         weights = {name: torch.stack([x, 1 - x])[None] for name, x in zip(SHIFTS, two, strict=True)}
-        F.cross_entropy(functional_call(model, weights, (tokens,))[:, -1], torch.tensor([4])).backward()
+        F.cross_entropy(
+            functional_call(model, weights, (tokens,))[:, -1], torch.tensor([4])
+        ).backward()
         optimiser.step()
     alpha1, beta1 = start
-    path = landscape.descend(alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens=9, lr=0.3, steps=20, square=True)
+    path = landscape.descend(
+        alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens=9, lr=0.3, steps=20, square=True
+    )
     alpha1, beta1 = (x.item() for x in two)
-    np.testing.assert_allclose(path.parameters[:, -1], [alpha1, 1 - alpha1, beta1, 1 - beta1], atol=1e-10)
+    np.testing.assert_allclose(
+        path.parameters[:, -1], [alpha1, 1 - alpha1, beta1, 1 - beta1], atol=1e-10
+    )
 
 
 def test_the_flow_is_descent_with_small_steps():

@@ -30,7 +30,11 @@ REFUSED = [
     (FORMS, {"form": "exakt"}, "There is no form 'exakt'; did you mean 'exact'?"),
     (FORMS, {"alpha1": math.nan}, "alpha1 holds a number that is not finite"),
     (FORMS, {"beta2": [0.0, math.inf]}, "beta2 holds a number that is not finite"),
-    (FORMS, {"alpha1": [0.0, 1.0], "beta1": [0.0, 1.0, 2.0]}, "alpha1 (2,), beta1 (3,) do not broadcast."),
+    (
+        FORMS,
+        {"alpha1": [0.0, 1.0], "beta1": [0.0, 1.0, 2.0]},
+        "alpha1 (2,), beta1 (3,) do not broadcast.",
+    ),
     (BY_POINT, {"alpha1": [0.0, 1.0], "beta1": [0.0, 1.0, 2.0]}, "do not broadcast"),
     (BY_POINT, {"alpha1": math.nan}, "not finite"),
     (["descend"], {"lr": 0.0}, "lr is 0.0, but must be positive"),

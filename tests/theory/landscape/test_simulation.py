@@ -1,4 +1,6 @@
-"""The model at finite width: equal to a real transformer, and converging to the exact form as it should."""
+"""The model at finite width: equal to a real transformer, and converging to the exact form as it
+should.
+"""
 
 import numpy as np
 import pytest
@@ -15,11 +17,21 @@ POINT = (0.3, 0.7, 0.4, 0.6)
 def test_each_sample_is_a_transformer_with_random_embeddings(repeat):
     """The same embeddings, drawn here from the same generator."""
     samples, n_tokens, d_model = 3, 9, 16
-    u = torch.randn(samples, n_tokens, d_model, generator=torch.Generator().manual_seed(4), dtype=torch.float64) / 4
+    u = (
+        torch.randn(
+            samples,
+            n_tokens,
+            d_model,
+            generator=torch.Generator().manual_seed(4),
+            dtype=torch.float64,
+        )
+        / 4
+    )
     tokens = torch.tensor([[*range(n_tokens), repeat - 1]])
     losses = [
         F.cross_entropy(
-            shifted_head(x, n_tokens + 1, POINT[:2], POINT[2:])(tokens)[:, -1], torch.tensor([repeat])
+            shifted_head(x, n_tokens + 1, POINT[:2], POINT[2:])(tokens)[:, -1],
+            torch.tensor([repeat]),
         ).item()
         for x in u
     ]
@@ -31,8 +43,12 @@ def test_each_sample_is_a_transformer_with_random_embeddings(repeat):
 def test_orthonormal_embeddings_give_the_exact_form():
     alpha1, beta1 = np.random.default_rng(0).normal(size=(2, 20))
     for repeat in (2, 6, 10):
-        simulated = landscape.simulate(alpha1, 1 - alpha1, beta1, 1 - beta1, 12, None, repeat=repeat)
-        np.testing.assert_allclose(simulated.loss, landscape.loss(alpha1, 1 - alpha1, beta1, 1 - beta1, 12), atol=1e-12)
+        simulated = landscape.simulate(
+            alpha1, 1 - alpha1, beta1, 1 - beta1, 12, None, repeat=repeat
+        )
+        np.testing.assert_allclose(
+            simulated.loss, landscape.loss(alpha1, 1 - alpha1, beta1, 1 - beta1, 12), atol=1e-12
+        )
         assert not simulated.error.any()
 
 
@@ -45,7 +61,9 @@ def test_it_converges_as_one_over_d_and_its_spread_as_one_over_root_d():
     assert np.polyfit(np.log(widths), np.log(spread), 1)[0] == pytest.approx(-0.5, abs=0.05)
     bias = np.array([float(r.loss) - exact for r in results])
     error = np.array([float(r.error) for r in results])
-    c = np.sum(bias / widths / error**2) / np.sum(1 / widths**2 / error**2)  # weighted least squares
+    c = np.sum(bias / widths / error**2) / np.sum(
+        1 / widths**2 / error**2
+    )  # weighted least squares
     assert np.all(np.abs(bias - c / widths) < 3.5 * error)
     assert abs(bias[-1]) < 3.5 * error[-1] + c / widths[-1]
 
