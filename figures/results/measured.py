@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ihlab.study.ledger import Folder
-from ihlab.study.markdown import MARKS, escaped, interval, needed, table, unbroken, value, verdict
+from ihlab.study.markdown import MARKS, escaped, measured, needed, table, unbroken, verdict
 from ihlab.study.page import WRITTEN_BY, link_text, template
 
 CHANGED = ("figure", "claim", "changed", "now", "as first declared")
@@ -19,8 +19,8 @@ def measured_page(folders: Sequence[Folder], root: Path) -> str:
     changed, replaced = [], []
     for folder in folders:
         changed += _changed(folder, root)
-        if folder.history():
-            replaced.append(_replaced(folder, root))
+        if history := folder.history():
+            replaced.append(_replaced(folder, history, root))
     return template(Path(__file__).with_name("measured.md.jinja")).render(
         written_by=WRITTEN_BY, marks=MARKS, changed=table(CHANGED, changed), figures=replaced
     )
@@ -38,24 +38,15 @@ def _changed(folder: Folder, root: Path) -> list[list[str]]:
 def _result(claim: dict[str, Any]) -> str:
     if claim["value"] is None:
         return verdict(claim)
-    return f"{_number(claim)} {verdict(claim)}"
+    return f"{measured(claim)} {verdict(claim)}"
 
 
-def _number(claim: dict[str, Any]) -> str:
-    return f"{value(claim)}{interval(claim)}"
-
-
-def _replaced(folder: Folder, root: Path) -> dict[str, str]:
-    rows = [
-        [
-            escaped(claim["sentence"]),
-            _number(claim),
-            needed(claim),
-            verdict(claim),
-            unbroken(claim["replaced"]),
-        ]
-        for claim in folder.history()
-    ]
+def _replaced(folder: Folder, history: Sequence[dict[str, Any]], root: Path) -> dict[str, str]:
+    rows = []
+    for claim in history:
+        when = unbroken(claim["replaced"])
+        words = [escaped(claim["sentence"]), measured(claim)]
+        rows.append([*words, needed(claim), verdict(claim), when])
     return {"link": _link(folder, root), "gone": table(GONE, rows)}
 
 

@@ -2,10 +2,9 @@
 
 Figure 1a and the study `robustness` measure the speed-up at width 32 only. The paper trains at
 width 1024 (section 3.2, "a relatively relaxed setting"). This study trains one layer of KV shifting
-and two vanilla layers at widths 32 to
-256. Task, vocabulary, sequences and the four heads are Figure 1a's, so heads and MLP grow with the
-  width. Positions are
-learned, the scheme with the smallest speed-up in `robustness`.
+and two vanilla layers at widths 32 to 256. Task, vocabulary, sequences and the four heads are those
+of Figure 1a, so heads and MLP grow with the width. Positions are learned, the scheme with the
+smallest speed-up in `robustness`.
 
 A pilot on seed 99 gave step ratios of .2 to .3, so the prediction is that all four claims hold. The
 warm-up is 20 steps instead of 100, because the wide models learn within 100. Each model tries three

@@ -3,12 +3,11 @@ on its answer.
 
 1. Draw sequences of the task that end with a query.
 2. Visit all positions in random order. At each, try every change: write a token; exchange it, or it
-  and the next one,
-   with tokens elsewhere, which also moves the query's earlier occurrence and the answer; swap two
-   tokens everywhere in the sequence; write two neighbours (in large vocabularies: a token and the
-   one that follows it elsewhere).
+   and the next one, with tokens elsewhere, which also moves the query's earlier occurrence and the
+   answer; swap two tokens everywhere in the sequence; write two neighbours (in large vocabularies: a
+   token and the one that follows it elsewhere).
 3. Of the changes that keep the answer right (`ihlab.certify.rules`), make the one with the smallest
-  margin.
+   margin.
 """
 
 from dataclasses import dataclass

@@ -34,12 +34,10 @@ def check(path: str | Path, model: Any) -> int:
     """Check every row of a certificate, and return the number of proved and refuted ones.
 
     Each row must be one of the set, and each of the set must be there once. In a proved row all
-    margins must be above
-    0. No margin of the set may be below a bound (with several heads: by more than 1e-9 of it). A
-      margin must be that of
-    the row's sequence, up to 1e-6 above it, and the sequence must be in the set. A refuted sequence
-    must be answered wrongly by the model, in real arithmetic and in its own, and a proved row's
-    sequence rightly.
+    margins must be positive. No margin of the set may be below a bound (with several heads: by more
+    than 1e-9 of it). A margin must be that of the row's sequence, up to 1e-6 above it, and the
+    sequence must be in the set. A refuted sequence must be answered wrongly by the model, in real
+    arithmetic and in its own, and a proved row's sequence rightly.
 
     `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another
     model, for the first row that does not hold, and for models with an MLP, whose bound is not

@@ -82,6 +82,24 @@ def _counts(claims: Sequence[dict[str, Any]]) -> str:
     return ", ".join(counts)
 
 
+def measured(claim: dict[str, Any]) -> str:
+    """Return the number with its interval, the interval's level unless it is 95%, and the seeds; or
+    the reason why the claim is not tested.
+    """
+    if claim.get("why"):
+        return escaped(claim["why"])
+    number = value(claim)
+    if claim["value"] is not None:
+        number = f"**{number}**"
+    level = f" at {claim['confidence']:.0%}"
+    if claim["confidence"] == 1:
+        level = ", counted"
+    elif level == " at 95%":
+        level = ""
+    seeds = {0: "", 1: ", 1 seed"}.get(claim["seeds"], f", {claim['seeds']} seeds")
+    return f"{number}{interval(claim)}{level}{seeds}"
+
+
 def value(claim: dict[str, Any], unit: Unit = "") -> str:
     """Return the measured number as text, with its unit, and with "at least" or the like if it is
     only a bound.

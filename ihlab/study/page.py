@@ -20,11 +20,10 @@ from ihlab.study.markdown import (
     MARKS,
     SHORT,
     escaped,
-    interval,
     lines,
+    measured,
     needed,
     table,
-    value,
     verdict_counts,
 )
 from tasks.config import require
@@ -169,29 +168,21 @@ def _row(claims: Sequence[dict[str, Any]]) -> list[str]:
         claim for claim in claims if claim["verdict"] != NOT_TESTED and claim["value"] is not None
     ]
     claim = min(numbered, key=margin, default=claims[0])
-    sentences = [_apart(each) for each in claims]
-    several = len({sentence for sentence, _ in sentences}) == 1 and len(claims) > 1
-    sentence, condition = _apart(claim) if several else (claim["sentence"], "")
-    others = f"least favourable of {len(claims)} tests" if len(claims) > 1 and not several else ""
-    measure = WITHOUT_DETAILS.sub("", claim["measure"])
-    number = (
-        claim.get("why") or f"**{value(claim)}**{interval(claim) or ', counted'}{_seeds(claim)}"
-    )
+    sentence, condition, source = claim["sentence"], "", claim["source"]
+    if len(claims) > 1:
+        if len({_apart(each)[0] for each in claims}) == 1:
+            sentence, condition = _apart(claim)
+        else:
+            source += f"; least favourable of {len(claims)} tests"
+    if condition:
+        condition = f"*{escaped(condition)}*"
+    measure = escaped(WITHOUT_DETAILS.sub("", claim["measure"]))
     return [
-        lines(
-            [
-                escaped(sentence),
-                f"<sub>{escaped('; '.join(filter(None, [claim['source'], others])))}</sub>",
-            ]
-        ),
-        lines([f"*{escaped(condition)}*" if condition else "", escaped(measure), number]),
+        lines([escaped(sentence), f"<sub>{escaped(source)}</sub>"]),
+        lines([condition, measure, measured(claim)]),
         needed(claim),
         _verdicts(claims),
     ]
-
-
-def _seeds(claim: dict[str, Any]) -> str:
-    return f", {claim['seeds']} seeds" if claim["seeds"] else ""
 
 
 def _verdicts(claims: Sequence[dict[str, Any]]) -> str:
@@ -201,11 +192,9 @@ def _verdicts(claims: Sequence[dict[str, Any]]) -> str:
     now = _counted(claims)
     first = _counted([claim.get("first", claim) for claim in claims])
     declared = f"<sub>as first declared: {first}</sub>" if first != now else ""
-    contrary = (
-        "<sub>the paper says the contrary</sub>"
-        if any(claim.get("against") for claim in claims)
-        else ""
-    )
+    contrary = ""
+    if any(claim.get("against") for claim in claims):
+        contrary = "<sub>the paper says the contrary</sub>"
     return lines([now, declared, contrary])
 
 

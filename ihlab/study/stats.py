@@ -165,9 +165,9 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
     """Return mean(a) - mean(b) with Welch's t interval (unequal variances); `unknown` if a or b is
     empty.
 
-    If neither side has any spread, the test is that of complete separation by ranks, p = 1 / C(n_a
-    + n_b, n_a). Raises `ConfigError` for a difference outside `within`, and with `DIFFERENCE` for a
-    value outside `SHARE`.
+    If neither side has any spread, the test is that of complete separation by ranks:
+    p = 1 / C(n_a + n_b, n_a). Raises `ConfigError` for a difference outside `within`, and with
+    `DIFFERENCE` for a value outside `SHARE`.
     """
     x, y = _sides(a, b, within)
     if min(len(x), len(y)) == 0:

@@ -1,8 +1,8 @@
 """Transformers with hand-set weights that follow k hops exactly. The shift saves one layer.
 
 Let each position i hold find_P(i), the position P hops from i, and the symbol at find_T(i). A head
-of the next layer that attends to find_P(i) reads what was written there: P doubles, and T becomes P
-+ T (pointer doubling: Sanford et al. 2024, arXiv 2402.09268). If the symbol at find_P(i) is known
+of the next layer that attends to find_P(i) reads what was written there: P doubles, and T becomes
+P + T (pointer doubling: Sanford et al. 2024, arXiv 2402.09268). If the symbol at find_P(i) is known
 as well (T = P), a shifted key goes one hop further: the head matches the latest key *before
 find_P(i)* with that symbol and reads the token after it, find_{P+1}(i).
 

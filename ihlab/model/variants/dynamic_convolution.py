@@ -4,11 +4,9 @@ and of values.
     y[t] = (u[t] + sum over j of (s[j, c] + (W x[t])[j]) u[t - j]) / sqrt(2 w + 1),   j = 0 .. w - 1,  w = 4,
 
 where u are the keys or values of a head after their projection, c is a channel, and x is
-attention's input. s starts as
-0. W has one row per head and tap. If W = 0, it is equation 5 of arXiv 2411.19574 with a window of 4
-  and one weight per
-channel: 1 + s[0], s[1], s[2], s[3], all divided by 3. Left out: the norm of values and the limit on
-the length of keys.
+attention's input. At the start s is 0. W has one row per head and tap. If W = 0, it is equation 5
+of arXiv 2411.19574 with a window of 4 and one weight per channel: 1 + s[0], s[1], s[2], s[3], all
+divided by 3. Left out: the norm of values and the limit on the length of keys.
 """
 
 import torch

@@ -157,8 +157,8 @@ def test_a_measure_that_was_changed_after_the_runs_shows_the_first_verdict_besid
     )
     assert row[2:] == [
         "2026-11-23: step 100 of 9",
-        "0.988 [0.912, 1] ? undecided",
-        "0.5 [0.4, 0.6] ✘ fails",
+        "0.988 [0.912, 1], 5 seeds ? undecided",
+        "0.5 [0.4, 0.6], 5 seeds ✘ fails",
     ]
 
 
@@ -173,7 +173,7 @@ def test_a_replaced_claim_stands_on_the_page_on_how_claims_are_measured(tmp_path
     _, row = rows(
         measured_page(result_folders(tmp_path), tmp_path).partition("## Replaced claims")[2]
     )
-    assert row == ["It did.", "0.5 [0.912, 1]", "> 0.9", "✘ fails", "2026-01-03"]
+    assert row == ["It did.", "0.5 [0.912, 1], 5 seeds", "> 0.9", "✘ fails", "2026-01-03"]
 
 
 def test_a_long_table_is_a_link(tmp_path):
@@ -394,13 +394,13 @@ def test_a_headline_reads_every_figure_that_asks_its_question():
         (claim(threshold=-1250.4), "0.988 [0.912, 1], 5 seeds", "> -1250", None),
         (
             claim(interval=[None, 1.0], confidence=0.9375),
-            "0.988 [unbounded, 1], 5 seeds",
+            "0.988 [unbounded, 1] at 94%, 5 seeds",
             None,
             None,
         ),
         (
-            claim(interval=[-0.00012345, None], seeds=8),
-            "0.988 [-0.000123, unbounded], 8 seeds",
+            claim(interval=[-0.00012345, None], seeds=1),
+            "0.988 [-0.000123, unbounded], 1 seed",
             None,
             None,
         ),
@@ -447,6 +447,8 @@ def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
     assert len(rest) == 2
     assert words(shown(escaped(text))) == f"{text}\n"
     assert f"{text}\n" in words(shown(page_of(tmp_path, "figure1a")))
+    store(tmp_path, "table5", "laptop", NOT_TESTED | {"why": text})
+    assert cells(tmp_path, "table5")[1] == text
 
 
 def test_every_figure_has_a_question_as_its_heading_a_link_of_its_own_and_a_theme(tmp_path):
