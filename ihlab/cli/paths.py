@@ -62,7 +62,7 @@ def writing(path: Path) -> Iterator[None]:
     yield
     size = path.stat().st_size
     printed = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
-    console().out(f"{text(path)}: {printed}")  # unlike `print`, ignores a closed pipe
+    console().out(f"{text(path)}: {printed}")
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:

@@ -40,9 +40,17 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
     return "".join(_IN_ASCII.get(c) or _LINES.get(c) or ascii(c)[1:-1] for c in lacking), error.end
 
 
+class Terminal(Console):
+    """A console whose closed output is an error of the system, as for `print`; rich's own ends with 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise `BrokenPipeError`."""
+        raise BrokenPipeError
+
+
 def console(stderr: bool = False) -> Console:
     """Return a console that prints names verbatim: "[red]" is not a colour, and ":x:" is not an emoji."""
-    return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
+    return Terminal(markup=False, emoji=False, highlight=False, stderr=stderr)
 
 
 def text(name: object) -> str:
