@@ -283,8 +283,11 @@ def check_measurable(batch: Batch) -> None:
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:
     """Return the loss over all targets and the accuracy over all answers, from `row_scores`."""
-    total = rows.sum().astype(float)
-    return {"loss": total["loss"] / total["targets"], "accuracy": total["right"] / total["answers"]}
+    total = rows.sum()
+    return {
+        "loss": float(total["loss"] / total["targets"]),
+        "accuracy": float(total["right"] / total["answers"]),
+    }
 
 
 def replacer(
