@@ -14,6 +14,10 @@ draws 16 tokens, and models read 32.
 Nine models were trained before the study, on seeds 0 to 2, with KV shifting and RoPE. With a
 falling rate three of width 8 were proved up to 16 to 18 tokens, with random rows up to 16 to 28,
 and with the worst rows to 32. Measures, thresholds and seeds were fixed then, before the runs.
+
+Six seeds (210 to 215) decided one of the seven questions: a share of six equal seeds has a p of
+1/64, and seven questions at once need .007. Twelve fresh seeds replace them, fixed before their
+runs. Questions, measures and thresholds are the same.
 """
 
 from typing import Any
@@ -162,7 +166,7 @@ PROOFS = Study(
     cells=CELLS,
     smoke_cells=[cell for cell in CELLS if cell["variant"] == KV and cell["setting"] == NONE],
     config=config,
-    seeds=range(210, 216),
+    seeds=range(220, 232),
     stacked=lambda cell: cell["training"] not in LESSONS,
     measure=measure,
     asks=[
