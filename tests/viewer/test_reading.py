@@ -53,18 +53,26 @@ def test_hovering_a_token_tells_what_is_predicted_there(show, run):
     ]
 
 
+def assert_lists(page, name, weights):
+    """A list has the largest of the weights at the tokens' places, the largest first."""
+    places = [int(text) for text in page.locator(f"{name} .place").all_inner_texts()]
+    found = numbers(page, f"{name} .number")
+    assert found == sorted(found, reverse=True)
+    assert found == pytest.approx(weights[places].tolist(), abs=0.005)
+    assert found[0] == pytest.approx(weights.max(), abs=0.005)
+
+
 def test_who_attends_to_a_key_is_listed_and_shades_the_row(show, run):
     page = show(run, fragment="#view=raw")
     layer, head = chosen_head(page)
     pattern = cached(run, 20)["pattern", layer][0, head].numpy()
+    page.locator(".token").nth(8).hover()
+    assert page.locator("#attended-title").inner_text() == "Where 8 ‘5’ attends"
+    assert_lists(page, "#attended", pattern[8])
     page.get_by_label("Attended from").check()
     page.locator(".token").nth(3).hover()
     assert page.locator("#readers-title").inner_text() == "What attends to 3 ‘3’"
-    places = [int(text) for text in page.locator("#readers .place").all_inner_texts()]
-    found = numbers(page, "#readers .number")
-    assert found == sorted(found, reverse=True)
-    assert found == pytest.approx(pattern[places, 3].tolist(), abs=0.005)
-    assert found[0] == pytest.approx(pattern[3:, 3].max(), abs=0.005)
+    assert_lists(page, "#readers", pattern[:, 3])
     # A token of the row is shaded as its own query's entry is.
     picture = pixels(page)
     colors = page.locator(".token").evaluate_all(
