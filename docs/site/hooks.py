@@ -99,7 +99,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     filled = {"API": reference, "FIGURES": figures, "ISSUES": issues}
     for section in config.nav or []:
         for page in chain(*section.values()):
-            if isinstance(page, dict):
+            if isinstance(page, dict):  # the others are files
                 for name, content in page.items():
                     page[name] = filled.get(content, content)
     return config

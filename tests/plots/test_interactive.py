@@ -362,8 +362,6 @@ HOVERED = {
     ),
     "shift_weights": (0, 5, METRICS["alpha1_0.0"][1], ["key/value head 0.0", "step 5", "weight"]),
     "head_map": (0, "2", "1", ["head 1.2", f"prefix_matching {SCORES['prefix_matching'][5]:.3f}"]),
-    "effects": (1, "2", "1", ["head 1.2", "eap-ig"]),
-    "effects_inputs": (0, "1 k", "1", ["head 1.1 k", "exact effect"]),
     "effects_edges": (0, "1.1 v", "0.1", ["head 0.1 to 1.1 v"]),
     "loss_surface": (None, None, None, ["α₁", "β₁"]),
     "worst_sequences": (1, "0", "2", ["query 2, answer 0", "proved", "<t2> <t2>"]),
@@ -427,7 +425,7 @@ def hover(page, *point):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", HOVERED)
 def test_a_browser_tells_the_point_under_the_mouse(open_page, name):
     *point, texts = HOVERED[name]
     told = hover(open_page(FIGURES[name]), *point)
