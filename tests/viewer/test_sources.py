@@ -172,22 +172,21 @@ def test_another_librarys_model_has_the_tags_of_head_scores_and_its_own_predicti
 
 
 def test_predictions_are_the_models(model):
-    data = view_data(model, [ROW, ROW[:5]], {i: f"w{i}" for i in range(40)})
+    names = np.array([f"w{i}" for i in range(40)])
+    data = view_data(model, [ROW, ROW[:5]], dict(enumerate(names)))
     assert (data["title"], data["steps"], data["metrics"]) == ("Transformer", [0], None)
+    words = np.array(data["words"])
     for row, ids in zip(data["rows"], (ROW, ROW[:5]), strict=True):
-        chances = model(torch.tensor([ids]))[0].double().softmax(-1)
-        best = chances.topk(5)
-        found = row["predictions"]
+        chances = model(torch.tensor([ids]))[0].double().softmax(-1).detach()
+        best, found = chances.topk(5), row["predictions"]
         top = unpacked(found["top"][0], "<u4").reshape(-1, 5)
-        assert [[data["words"][i] for i in at] for at in top] == [
-            [f"w{i}" for i in at] for at in best.indices.tolist()
-        ]
+        assert (words[top] == names[best.indices]).all()
         chance = unpacked(found["chance"][0], "<u2").reshape(-1, 5) / 65535
-        assert np.abs(chance - best.values.detach().numpy()).max() < 1e-5
-        assert [data["words"][i] for i in found["target"][:-1]] == [f"w{i}" for i in ids[1:]]
+        assert np.abs(chance - best.values.numpy()).max() < 1e-5
+        assert list(words[found["target"][:-1]]) == list(names[ids[1:]])
         assert found["target"][-1] == -1
         loss = unpacked(found["loss"][0], "<f4")
-        true = [-chances[at, i].log().item() for at, i in enumerate(ids[1:])]
+        true = -chances[range(len(ids) - 1), ids[1:]].log().numpy()
         assert loss[:-1] == pytest.approx(true, rel=1e-5)
         assert np.isnan(loss[-1])
         assert found["asked"] == "next token"
