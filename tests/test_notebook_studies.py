@@ -151,24 +151,3 @@ def test_exact_means_are_the_stored_ones(coefficients):
         "point == 'regular' and group == 0 and localization == 1 and sharpness == 1000"
     )
     assert coefficients["exact_means"](rows) == pytest.approx(rows["aim"].tolist(), abs=1e-5)
-
-
-def test_devinterp_finds_the_gaussian_mean_at_the_regular_minimum(coefficients):
-    """Euler steps widen each direction of curvature c: E[n K] = sum of 1/2 n c / (n c + g) / (1 -
-    lr (n c + g) / 4).
-    """
-    pytest.importorskip("devinterp")
-    minimum, (step, localization, sharpness) = coefficients["MINIMA"]["regular"], (0.4, 1.0, 1e4)
-    hessian = torch.autograd.functional.hessian(
-        minimum.excess, torch.tensor(minimum.at, dtype=torch.float64)
-    )
-    curvature = torch.linalg.eigvalsh(hessian) * sharpness / minimum.stiffness
-    total = curvature + localization
-    expected = float((curvature / total / (1 - step / sharpness * total / 4)).sum() / 2)
-    found = coefficients["estimates"](step, localization, sharpness, steps=900).query(
-        "point == 'regular'"
-    )
-    assert found["estimate"].mean() == pytest.approx(expected, rel=0.05)
-    assert (
-        found["returned"].mean() < found["estimate"].mean()
-    )  # its mean includes the burn-in, which starts at K = 0

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from io import StringIO
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -89,27 +89,19 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     overview = (ROOT / "figures/README.md").read_text("utf-8")
     links = re.findall(r"\(([\w/]+/README\.md)\)(?:<br>)?$", overview, flags=re.M)
     figures = [f"figures/{link}" for link in dict.fromkeys(links)]
-    reference = [
-        {
-            package: [
-                _page_of(package),
-                *({module: _page_of(f"{package}.{module}")} for module in modules(package)),
-            ]
-        }
-        for package in packages()
-    ]
-    issues = [
-        "docs/issues/README.md",
-        *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/issues/[a-z]*.md")),
-    ]
+    reference: list[Any] = []
+    for package in packages():
+        pages: list[Any] = [_page_of(package)]
+        for module in modules(package):
+            pages.append({module: _page_of(f"{package}.{module}")})
+        reference.append({package: pages})
+    issues = [f"docs/issues/{path.name}" for path in sorted(ROOT.glob("docs/issues/*.md"))]
     filled = {"API": reference, "FIGURES": figures, "ISSUES": issues}
     for section in config.nav or []:
-        for pages in section.values():
-            for page in pages if isinstance(pages, list) else []:
-                if isinstance(page, dict):
-                    page.update(
-                        {name: filled.get(content, content) for name, content in page.items()}
-                    )
+        for page in chain(*section.values()):
+            if isinstance(page, dict):  # the others are files
+                for name, content in page.items():
+                    page[name] = filled.get(content, content)
     return config
 
 
@@ -118,15 +110,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Return the files of the site, in place of those under docs/."""
     shown = [path for pattern in SHOWN for path in sorted(ROOT.glob(pattern))]
     ours = [_file(path.relative_to(ROOT), ROOT, config) for path in shown]
-    made = {
-        "docs/cli.md": command_line(),
-        **{_page_of(package): overview(package) for package in packages()},
-        **{
-            _page_of(name): _module(name)
-            for p in packages()
-            for name in (f"{p}.{m}" for m in modules(p))
-        },
-    }
+    made = {"docs/cli.md": command_line()}
+    for package in packages():
+        made[_page_of(package)] = overview(package)
+        for module in modules(package):
+            name = f"{package}.{module}"
+            made[_page_of(name)] = _module(name)
     themes = [file for file in files if file.src_dir != config.docs_dir]
     generated = [File.generated(config, uri, content=content) for uri, content in made.items()]
     library = Path(plotly.__file__).parent / "package_data/plotly.min.js"
@@ -144,12 +133,10 @@ def _file(name: Path, source: Path, config: MkDocsConfig) -> File:
 
 def packages() -> list[str]:
     """Return the packages that have a page: all but the command line and compiled kernels."""
-    found = [
-        path.parent
-        for top in ("ihlab", "tasks")
-        for path in sorted((ROOT / top).glob("**/__init__.py"))
-    ]
-    names = [".".join(path.relative_to(ROOT).parts) for path in found]
+    names = []
+    for top in ("ihlab", "tasks"):
+        for path in sorted((ROOT / top).glob("**/__init__.py")):
+            names.append(".".join(path.parent.relative_to(ROOT).parts))
     return [name for name in names if name != "ihlab.cli" and not name.endswith("kernels")]
 
 
@@ -192,11 +179,13 @@ def public() -> dict[str, str]:
     import ihlab
     import tasks
 
-    homes = {name: ihlab._HOME[name] for name in ihlab.__all__}
-    return {
-        name: f"{getattr(tasks, name).__module__ if home == 'tasks' else home}.{name}"
-        for name, home in homes.items()
-    }
+    found = {}
+    for name in ihlab.__all__:
+        home = ihlab._HOME[name]
+        if home == "tasks":
+            home = getattr(tasks, name).__module__
+        found[name] = f"{home}.{name}"
+    return found
 
 
 def command_line() -> str:
@@ -208,10 +197,10 @@ def command_line() -> str:
         "`ihlab COMMAND --help` prints these pages. `ihlab train` and `ihlab sample` have one a task.",
         f"```text\n{_help('')}\n```",
     ]
-    for command in (name for examples in GROUPS.values() for name in examples):
-        shown = (
-            "sample igsm" if command == "sample" else command
-        )  # without a task it has few options
+    for command in chain(*GROUPS.values()):
+        shown = command
+        if command == "sample":
+            shown = "sample igsm"  # without a task it has few options
         parts += [f"## ihlab {shown}", f"```text\n{_help(shown)}\n```"]
     return "\n\n".join(parts) + "\n"
 
@@ -223,10 +212,10 @@ def _help(command: str) -> str:
     printed = StringIO()
     with redirect_stdout(printed), suppress(SystemExit):
         main([*command.split(), "--help"])
-    lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
-    return "\n".join(
-        "\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines
-    )
+    lines = []
+    for line in printed.getvalue().strip().splitlines():
+        lines += textwrap.wrap(line, WIDTH) or [""]
+    return "\n".join(lines)
 
 
 def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
@@ -283,18 +272,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a page with pictures to explore and MathML, which browsers draw, without what it loads from elsewhere."""
     notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
-    home = page.file.src_uri == "README.md"
-    name = (
-        EXPLORED[0]
-        if home
-        else page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
-    )
+    name = page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
+    name = EXPLORED[0] if name == "README.md" else name
     if not (notebook or folded or name in EXPLORED or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")
-    stills = (
-        _in_notebook(soup, page) if notebook else _of_figure(soup, name) if name in EXPLORED else []
-    )
+    stills = []
+    if notebook:
+        stills = _in_notebook(soup, page)
+    elif name in EXPLORED:
+        stills = _of_figure(soup, name)
     for still, figure in stills:
         script = soup.new_tag("script", attrs={"type": "application/json", "class": "explore"})
         script.string = figure.replace("</", "<\\/")
@@ -334,12 +321,12 @@ def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:
     """
     cells = json.loads(Path(page.file.abs_src_path).read_text("utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    shown = zip(outputs, soup.select(".jp-OutputArea-child"), strict=True)
-    return [
-        (child.select_one("img, pre") or child.div, json.dumps(output["data"][PLOTLY]))
-        for output, child in shown
-        if PLOTLY in output.get("data", {})
-    ]
+    stills = []
+    for output, child in zip(outputs, soup.select(".jp-OutputArea-child"), strict=True):
+        picture = output.get("data", {}).get(PLOTLY)
+        if picture is not None:
+            stills.append((child.select_one("img, pre") or child.div, json.dumps(picture)))
+    return stills
 
 
 def _fold(soup: BeautifulSoup) -> None:
@@ -367,12 +354,11 @@ def _mathml(text: str) -> str:
     parts, done = [], 0
     for found in MATH.finditer(text):
         block = found["block"] or found["tex_block"]
-        parts += [_escaped(text[done : found.start()])]
-        parts += [
-            convert(
-                block or found["inline"] or found["tex"], display="block" if block else "inline"
-            )
-        ]
+        parts.append(_escaped(text[done : found.start()]))
+        if block:
+            parts.append(convert(block, display="block"))
+        else:
+            parts.append(convert(found["inline"] or found["tex"], display="inline"))
         done = found.end()
     return "".join([*parts, _escaped(text[done:])])
 

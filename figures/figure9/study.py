@@ -230,7 +230,7 @@ def explore(data: pd.DataFrame, title: str) -> Any:
     """Draw an interactive picture with a panel for each size."""
     from ihlab.plots import interactive
 
-    axes = {"xlabel": "training step", "ylabel": "accuracy on x<sub>3</sub>"}
+    axes = {"xlabel": "training step", "ylabel": "accuracy on x₃"}
     return interactive.curves(
         in_panels(data), "step", "accuracy", "model", "size", LINES, title, **axes
     )

@@ -77,10 +77,8 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     Raises `ConfigError` if it has neither.
     """
     require_shift(metrics)
-    names = sorted(
-        {str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")}
-    )
-    places = [tuple(map(int, name.split("."))) for name in names]
+    heads = metrics.columns.str.extract(r"^(?:alpha|beta)1_(\d+)\.(\d+)$").dropna().astype(int)
+    places = sorted(set(heads.itertuples(index=False, name=None)))
     n_layers, kv_heads = 1 + np.max(places, axis=0)
     figure = new_figure(max(2.3 * kv_heads, 4.6) + 0.5, 2.1 * n_layers + 1.0)
     grid = figure.subplots(n_layers, kv_heads, sharex=True, sharey=True, squeeze=False)

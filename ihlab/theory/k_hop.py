@@ -259,11 +259,12 @@ class _Builder:
         """Return 1 for each layer whose hops are part of the sum k, else 0. All are 1 if their sum
         is at most k.
         """
-        terms = [
-            2 ** (m - (not self.shifted)) if m or self.shifted else 0 for m in range(self.n_layers)
-        ]
         left, on = k, [0] * self.n_layers
         for m in reversed(range(self.n_layers)):
-            if terms[m] and left >= terms[m]:
-                on[m], left = 1, left - terms[m]
+            hops = 2**m
+            if not self.shifted:
+                hops //= 2  # 0 for the first layer
+            if 0 < hops <= left:
+                on[m] = 1
+                left -= hops
         return on

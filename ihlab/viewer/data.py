@@ -4,13 +4,12 @@ predictions.
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from ihlab.interp.head_model import HeadModel
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
@@ -22,8 +21,8 @@ from ihlab.viewer.packing import packed, quantised, what_fits
 from ihlab.viewer.predictions import Predictions
 from ihlab.viewer.sources import Opened, Shown, opened, reader
 from ihlab.viewer.tags import TAGS, Scores, scores_of_probe, scores_of_rows, tagged
-from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, text_by
-from ihlab.viewer.training import training_data
+from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, is_nested, text_by
+from ihlab.viewer.training import metrics_at, training_data
 from tasks import StoredTask
 from tasks.config import ConfigError, require
 
@@ -89,14 +88,12 @@ def view_data(
         training = training_data(source, shown.steps)
     allowed = MEGABYTES if megabytes is None else megabytes
     most = round(allowed * 1e6) - PAGE
-    cells, heads, scored = _read(shown, chosen, predictions, most)
-    n_layers = len(heads[0])
-    n_heads = len(heads[0][0])
-    alpha = [cell.alpha for cell in cells[0]]
-    beta = [cell.beta for cell in cells[0]]
+    cells, of_steps, scored = _read(shown, chosen, predictions, most)
+    heads = of_steps[0]["heads"]
+    n_layers, n_heads = len(heads), len(heads[0])
     group = 1
-    if alpha[0]:
-        group = n_heads // len(alpha[0][0])
+    if "alpha" in of_steps[0]:
+        group = n_heads // len(of_steps[0]["alpha"][0])
     data = {
         "title": (title or shown.title)
         .encode(errors="backslashreplace")
@@ -108,45 +105,38 @@ def view_data(
         "words": predictions.words,
         "score_names": list(TAGS.values()),
         "scored": scored,
-        "left_out": "",
         "alpha": None,
         "beta": None,
+        **training,
     }
-    stripes = [induction_stripe(row.ids, shown.strict) for row in chosen]
-    frame = len(json.dumps([data, heads, training, stripes, [row.names for row in chosen]]))
-    sizes = [list(map(_Cell.size, row)) for row in cells]
-    routes = [list(map(_Cell.routes_size, row)) for row in cells]
+    headers = []
+    for row in chosen:
+        stripe = induction_stripe(row.ids, shown.strict)
+        headers.append({"tokens": row.names, "stripe": stripe})
+    frame = len(json.dumps([data, of_steps, headers]))
+    sizes, routes = [], []
+    for of_row in cells:
+        sizes.append(list(map(_Cell.size, of_row)))
+        routes.append(list(map(_Cell.routes_size, of_row)))
     if megabytes is None and sizes[0][-1] > most - frame:
         most = round(ONE_ROW * 1e6) - PAGE
-    with_routes, n_rows, steps = what_fits(sizes, routes, most - frame)
-
-    def shown_of(values: list[Any]) -> list[Any]:
-        return [values[step] for step in steps]
-
-    for name, values in (training["metrics"] or {}).items():
-        training["metrics"][name] = shown_of(values)
+    with_routes, n_rows, places = what_fits(sizes, routes, most - frame)
     left_out = []
     if any(map(sum, routes)) and not with_routes:
         left_out.append("key routes")
     if n_rows < len(chosen):
         left_out.append(f"{len(chosen) - n_rows} of {len(chosen)} rows")
-    if len(steps) < len(shown.steps):
-        left_out.append(f"{len(shown.steps) - len(steps)} of {len(shown.steps)} checkpoints")
+    if len(places) < len(of_steps):
+        left_out.append(f"{len(of_steps) - len(places)} of {len(of_steps)} checkpoints")
+    said = ""
     if left_out:
-        data["left_out"] = f"Left out, for the size of the page: {', '.join(left_out)}."
-    if alpha[0]:
-        data |= {"alpha": shown_of(alpha), "beta": shown_of(beta)}
-    rows_of_page = zip(chosen[:n_rows], cells, stripes, strict=False)
-    return {
-        **data,
-        "steps": shown_of(shown.steps),
-        **training,
-        "heads": shown_of(heads),
-        "rows": [
-            {"stripe": stripe, **_row_data(row, shown_of(of_row), with_routes, predictions)}
-            for row, of_row, stripe in rows_of_page
-        ],
-    }
+        said = f"Left out, for the size of the page: {', '.join(left_out)}."
+    data |= {"left_out": said, **_by_step(of_steps, places)}
+    if isinstance(source, Run):
+        data["metrics"] = metrics_at(source, data["steps"])
+    for row, header, of_row in zip(chosen[:n_rows], headers, cells, strict=False):
+        header.update(_row_data(row, of_row, places, with_routes, predictions))
+    return {**data, "rows": headers[:n_rows]}
 
 
 @dataclass
@@ -154,16 +144,13 @@ class _Cell:
     """One sequence at one step, packed."""
 
     causal: bool
-    alpha: list[Any] | None
-    beta: list[Any] | None
-    panels: dict[str, str] = field(default_factory=dict)
-    norms: dict[str, str] = field(default_factory=dict)
-    predicted: dict[str, str] = field(default_factory=dict)
+    panels: dict[str, str]
+    norms: dict[str, str]
+    predicted: dict[str, str]
 
     def size(self) -> int:
-        return sum(
-            map(len, [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]])
-        )
+        texts = [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]]
+        return sum(map(len, texts))
 
     def routes_size(self) -> int:
         return sum(map(len, self.panels.values())) - len(self.panels["pattern"])
@@ -179,15 +166,8 @@ def _rows(
             raise ConfigError(
                 "tokens are not given, but only a run and its model have sequences of their own."
             )
-        named = isinstance(words, list | tuple)
-        token_rows = held_out_rows(shown.task, 1 if named else rows, text)
-        if named:
-            size = len(token_rows[0].ids)
-            require(
-                len(words) == size,
-                f"words has {len(words)} names, but the sequence has {size} positions.",
-            )
-            token_rows = [replace(token_rows[0], names=list(map(str, words)))]
+        require(not is_nested(words), "words has the text of each position: give tokens, too.")
+        token_rows = held_out_rows(shown.task, rows, text)
     else:
         token_rows = given_rows(tokens, words, text, shown.vocabulary)
     for row in token_rows:
@@ -200,49 +180,43 @@ def _rows(
 
 def _read(
     shown: Opened, rows: list[TokenRow], predictions: Predictions, most: int
-) -> tuple[list[list[_Cell]], list[list[list[dict[str, Any]]]], str]:
-    """Return every sequence at every step [row][step], each head's scores and tags at each step,
-    and what was scored.
+) -> tuple[list[list[_Cell]], list[dict[str, Any]], str]:
+    """Return every sequence at every step [row][step]; `steps`, `heads`, `alpha` and `beta` of
+    `view_data` at each step; and what was scored.
 
     Sequences that do not fit in `most` characters at the first step are not read at later steps,
     and not scored.
     """
     cells: list[list[_Cell]] = [[] for _ in rows]
-    heads, probe, said = [], None, ""
     ids = [row.ids for row in rows]
+    of_steps, scored = [], ""
     for step in shown.steps:
         source = shown.model(step)
-        if step == shown.steps[0]:
-            probe = _probe(source)
         read = reader(source, ids)
-        readings = [read(number, row.ids) for number, row in enumerate(rows[: len(cells)])]
-        for reading, row, of_row in zip(readings, rows, cells, strict=False):
-            of_row.append(_cell(reading, row, predictions))
+        readings = []
+        for number, of_row in enumerate(cells):
+            reading = read(number, ids[number])
+            readings.append(reading)
+            of_row.append(_cell(reading, rows[number], predictions))
         while len(cells) > 1 and sum(row[-1].size() for row in cells) > most:
             cells.pop()
-        scores, said = _scores(source, probe, readings[: len(cells)], ids[: len(cells)])
-        heads.append(tagged(scores))
-    return cells, heads, said
-
-
-def _probe(source: Any) -> Tensor | None:
-    if isinstance(source, HeadModel):
-        with suppress(ConfigError):  # its context is too short for a repeat
-            return source.probe_rows(
-                PREFIX_REPEATS, 16, min(source.tokens.length, LONGEST_PROBE), None, 0
-            )
-    return None
+        scores, scored = _scores(source, readings[: len(cells)], ids[: len(cells)])
+        of_step = {"steps": step, "heads": tagged(scores)}
+        if readings[0].alpha is not None:
+            of_step |= {"alpha": readings[0].alpha, "beta": readings[0].beta}
+        of_steps.append(of_step)
+    return cells, of_steps, scored
 
 
 def _scores(
-    source: Any, probe: Tensor | None, readings: list[Shown], ids: list[Int[np.ndarray, " _"]]
+    source: Any, readings: list[Shown], ids: list[Int[np.ndarray, " _"]]
 ) -> tuple[Scores, str]:
-    if probe is not None:
-        with suppress(
-            ConfigError
-        ):  # a bridge's model may not be causal: then only its sequences can be scored
-            return scores_of_probe(source, probe), "random tokens, repeated"
-    return scores_of_rows([_read_from(reading) for reading in readings], ids), "these rows"
+    if isinstance(source, HeadModel):
+        with suppress(ConfigError):  # its context is too short for a repeat, or it is not causal
+            length = min(source.tokens.length, LONGEST_PROBE)
+            tokens = source.probe_rows(PREFIX_REPEATS, 16, length, None, 0)
+            return scores_of_probe(source, tokens), "random tokens, repeated"
+    return scores_of_rows(list(map(_read_from, readings)), ids), "these rows"
 
 
 def _read_from(reading: Shown) -> np.ndarray:
@@ -252,10 +226,9 @@ def _read_from(reading: Shown) -> np.ndarray:
     pattern = reading.panels["pattern"]
     if reading.beta is None:
         return pattern
-    layers = zip(torch.from_numpy(pattern), reading.beta, strict=True)
-    effective = [
-        effective_pattern(layer, gauge_fixed(torch.tensor(beta))) for layer, beta in layers
-    ]
+    effective = []
+    for layer, beta in zip(torch.from_numpy(pattern), reading.beta, strict=True):
+        effective.append(effective_pattern(layer, gauge_fixed(torch.tensor(beta))))
     return torch.stack(effective).numpy()
 
 
@@ -268,34 +241,43 @@ def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     for layer, head, query, _ in np.argwhere(~np.isfinite(pattern)):
         raise ConfigError(f"The pattern of head {layer}.{head} is not finite at query {query}.")
     causal = not np.triu(pattern, 1).any()
-    cell = _Cell(causal, reading.alpha, reading.beta)
-    cell.panels = {kind: quantised(panel, causal) for kind, panel in reading.panels.items()}
-    cell.norms = {name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()}
+    panels = {kind: quantised(panel, causal) for kind, panel in reading.panels.items()}
+    norms = {name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()}
+    predicted: dict[str, str] = {}
     if reading.logits is not None:
-        cell.predicted = predictions.packed(reading.logits, row)
-    return cell
+        predicted = predictions.packed(reading.logits, row)
+    return _Cell(causal, panels, norms, predicted)
 
 
 def _row_data(
-    row: TokenRow, cells: list[_Cell], with_routes: bool, predictions: Predictions
+    row: TokenRow,
+    cells: list[_Cell],
+    places: list[int],
+    with_routes: bool,
+    predictions: Predictions,
 ) -> dict[str, Any]:
-    panels = _by_step([cell.panels for cell in cells])
+    data = _by_step(list(map(vars, cells)), places)
+    panels = _by_step(data["panels"])
     if not with_routes:
         panels = {"pattern": panels["pattern"]}
     predicted: dict[str, Any] | None = None
     if cells[0].predicted:
-        predicted = _by_step([cell.predicted for cell in cells]) | predictions.targets(row)
+        predicted = _by_step(data["predicted"]) | predictions.targets(row)
     return {
-        "tokens": row.names,
-        "causal": all(cell.causal for cell in cells),
+        "causal": all(data["causal"]),
         "panels": panels,
-        "norms": _by_step([cell.norms for cell in cells]),
+        "norms": _by_step(data["norms"]),
         "predictions": predicted,
     }
 
 
-def _by_step(of_steps: list[dict[str, str]]) -> dict[str, list[str]]:
-    return {name: [of_step[name] for of_step in of_steps] for name in of_steps[0]}
+def _by_step(of_steps: list[dict[str, Any]], places: list[int] | None = None) -> dict[str, Any]:
+    """Return each entry's values at the steps at `places`, by default at all."""
+    values: dict[str, Any] = {}
+    for place in range(len(of_steps)) if places is None else places:
+        for name, value in of_steps[place].items():
+            values.setdefault(name, []).append(value)
+    return values
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:

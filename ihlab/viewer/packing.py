@@ -3,6 +3,7 @@
 import base64
 import gzip
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -21,8 +22,8 @@ def packed(array: np.ndarray) -> str:
     ).decode()  # no time stamp: reproducible
 
 
-def number_or_none(values: Float[np.ndarray, " n"]) -> list[float | None]:
-    """Return numbers for JSON, which has no NaN."""
+def number_or_none(values: Float[np.ndarray, "*n"]) -> list[Any]:
+    """Return numbers as nested lists for JSON, which has no NaN: None stands for it."""
     numbers = values.astype(object)
     numbers[np.isnan(values)] = None
     return numbers.tolist()

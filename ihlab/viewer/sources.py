@@ -114,16 +114,15 @@ def reader(
             return lambda row, ids: _of_hooked(source, ids)
         return lambda row, ids: _of_unhooked(source, ids)
     if isinstance(source, ActivationCache):
-        held = 1
+        n, held = len(rows), 1
         if source.has_batch_dim:
             held = raw_patterns(source).shape[1]
-        n = len(rows)
         require(
             n == held,
             f"tokens has {n} sequences, but the cache has {held}: give those of the cache.",
         )
         return lambda row, ids: _of_cache(source, row, None)
-    lengths = sorted({len(ids) for ids in rows})
+    lengths = sorted(set(map(len, rows)))
     if getattr(source, "ndim", None) == 3:  # one layer of one sequence
         source = source[None]
     require(
@@ -162,8 +161,12 @@ def _of_cache(
         return x.detach().float().cpu().numpy()
 
     def stored(kind: str) -> list[Tensor]:
-        names = [f"blocks.{layer}.attn.hook_{kind}" for layer in range(n_layers)]
-        return [cache[name] for name in names if name in cache.cache_dict]
+        found = []
+        for layer in range(n_layers):
+            name = f"blocks.{layer}.attn.hook_{kind}"
+            if name in cache.cache_dict:
+                found.append(cache[name])
+        return found
 
     cfg = cache.model.cfg
     n_layers = cfg.n_layers
@@ -173,8 +176,8 @@ def _of_cache(
     for name, kind in (("value", "v"), ("raw", "v_raw")):
         values = stored(kind)
         if len(values) == n_layers:
-            sizes = np.stack(
-                [of_row(value.float().norm(dim=-1)) for value in values]
+            sizes = of_row(
+                torch.stack(values).float().norm(dim=-1), axis=1
             )  # [layer, pos, kv_head]
             norms[name] = sizes.transpose(0, 2, 1).repeat(n_heads // sizes.shape[2], axis=1)
     if not (_says_all(cfg) and cache.has_batch_dim):

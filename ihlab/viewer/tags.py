@@ -2,6 +2,7 @@
 idle.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,17 +38,16 @@ def scores_of_rows(
     """Score patterns on their own tokens, averaged over sequences where a score is defined; NaN if
     there are none.
     """
-    shape = patterns[0].shape[:2]
-    total = {name: np.zeros(shape) for name in TAGS}
-    n_rows = dict.fromkeys(TAGS, 0)
+    scores = dict.fromkeys(TAGS, np.full(patterns[0].shape[:2], np.nan))
+    of_rows = defaultdict(list)
     for pattern, ids in zip(patterns, rows, strict=True):
         for name, places in source_positions(torch.from_numpy(ids)[None]).items():
             if name in TAGS and places.any():
-                total[name] += mean_attention(torch.from_numpy(pattern)[:, None], places).numpy()
-                n_rows[name] += 1
-    for name, n in n_rows.items():
-        total[name] = total[name] / n if n else np.full(shape, np.nan)
-    return total
+                score = mean_attention(torch.from_numpy(pattern)[:, None], places)
+                of_rows[name].append(score.numpy())
+    for name, each in of_rows.items():
+        scores[name] = np.mean(each, axis=0)
+    return scores
 
 
 def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
@@ -62,11 +62,8 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
         earned[..., list(TAGS).index("prefix_matching")] &= (
             scores["same_distance_control"] < PREFIX_LEAST
         )
-    n_layers, n_heads, _ = values.shape
-    heads: list[list[dict[str, Any]]] = [[] for _ in range(n_layers)]
-    for layer, head in np.ndindex(n_layers, n_heads):
-        rounded = number_or_none(values[layer, head].round(3))
-        heads[layer].append(
-            {"scores": rounded, "tags": np.flatnonzero(earned[layer, head]).tolist()}
-        )
+    heads: list[list[Any]] = number_or_none(values.round(3))
+    for layer, head in np.ndindex(values.shape[:2]):
+        tags = np.flatnonzero(earned[layer, head]).tolist()
+        heads[layer][head] = {"scores": heads[layer][head], "tags": tags}
     return heads

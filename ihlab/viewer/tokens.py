@@ -44,7 +44,7 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
     `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a
     function.
     """
-    if words is None or isinstance(words, list | tuple | np.ndarray):
+    if words is None or is_nested(words):
         words = task
     if (
         getattr(words, "words", None) is not None
@@ -61,6 +61,11 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
         "the text of each token.",
     )
     return Distinct(words) if callable(words) else None
+
+
+def is_nested(words: Any) -> bool:
+    """Return True if `words` has the text of each position."""
+    return isinstance(words, list | tuple | np.ndarray)
 
 
 def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
@@ -90,7 +95,7 @@ def given_rows(
     """
     rows = _nested(tokens)
     names: list[Any] = [None] * len(rows)
-    if isinstance(words, list | tuple | np.ndarray):
+    if is_nested(words):
         names = _nested(words)
     require(
         len(names) == len(rows),

@@ -30,7 +30,13 @@ def training_data(run: Run, steps: list[int]) -> dict[str, Any]:
     if cfg.learns_both:
         path = _path(metrics, cfg)
         field = _field(path, run.config.task)
-    return {"metrics": _metrics(metrics, steps), "path": path, "field": field}
+    return {"metrics": metrics_at(run, steps), "path": path, "field": field}
+
+
+def metrics_at(run: Run, steps: list[int]) -> dict[str, list[float | None]]:
+    """Return `metrics` of `view_data`: the metrics at some steps, None where not measured."""
+    shown = run.metrics.set_index("step").reindex(steps)[list(METRICS.values())]
+    return dict(zip(METRICS, number_or_none(shown.to_numpy(dtype=float).T), strict=True))
 
 
 def described(cfg: ModelConfig, task: Task | None) -> str:
@@ -46,22 +52,14 @@ def described(cfg: ModelConfig, task: Task | None) -> str:
     return "; ".join(said)
 
 
-def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
-    shown = metrics.set_index("step").reindex(steps)
-    return {
-        name: number_or_none(shown[column].to_numpy(dtype=float))
-        for name, column in METRICS.items()
-    }
-
-
 def _require_columns(run: Run) -> pd.DataFrame:
     """Return the metrics. Raises `ConfigError` if a shown column is missing, or alpha and beta have
     gaps.
     """
-    metrics, file = run.metrics, run.folder / "metrics.csv"
+    metrics, file, cfg = run.metrics, run.folder / "metrics.csv", run.config.model
     whole: list[str] = []
-    if run.config.model.learns_both:
-        whole = [column for name in PATH for column in _columns(name, run.config.model)]
+    if cfg.learns_both:
+        whole = _columns("alpha1", cfg) + _columns("beta1", cfg)
     for name in (*METRICS.values(), *whole):
         require(name in metrics, f"{file} has no column '{name}'.")
     for name in whole:

@@ -72,14 +72,11 @@ def test_tuning_keeps_its_seeds_and_the_second_stage_its_rates():
     [
         ({"d_modle": 64}, "'d_modle'; did you mean 'd_model'"),
         ({"n_layers": 3}, "n_layers cannot be set: the curves of figure1a differ in it"),
-        ({"n_heads": 5}, "n_heads"),
-        ({"name": "figure1b", "d_model": 24}, "d_model cannot be set"),
         ({"name": "figure1c"}, "There is no experiment 'figure1c'"),
         ({"scale": "laptpo"}, "There is no scale 'laptpo'"),
         ({"name": "pairs", "scale": "gpu"}, "pairs has no gpu scale, only smoke and laptop"),
         ({"seeds": 0}, "seeds is 0"),
         ({"rate": 0}, "rate is 0"),
-        ({"steps": -1}, "steps is -1"),
     ],
 )
 def test_what_no_run_can_have_is_refused(tmp_path, arguments, message):

@@ -8,12 +8,13 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 from matplotlib.colors import to_hex
 
 from ihlab.plots import interactive, views
 from ihlab.plots.style import COLORS
-from ihlab.theory.landscape import basins, field
+from ihlab.theory.landscape import field
 from tasks.config import ConfigError
 
 rng = np.random.default_rng(0)
@@ -28,7 +29,6 @@ DOTS = pd.DataFrame(
 )
 DOTS = DOTS.assign(lr=0.01, steps_to_90=10 + 30 * rng.random(24))
 DOTS.loc[(DOTS["rows"] == "two") & (DOTS["seed"] == 2), "steps_to_90"] = math.inf
-PATTERNS = np.tril(rng.random((3, 2, 2, 5, 5)))
 METRICS = pd.DataFrame({"step": [0, 5, 9]})
 for column in product(("alpha", "beta"), (1, 2), (0, 1)):
     METRICS["{}{}_0.{}".format(*column)] = rng.normal(size=3)
@@ -50,7 +50,6 @@ PATHS = pd.DataFrame(
     {"path": ["seed 7 head 0"] * 2 + ["seed 8 head 0"] * 2, "series": ["became", "became", "did not", "did not"],
      "step": [0, 50, 0, 50], "alpha1": [0.5, 0.2, 0.9, 0.8], "beta1": [0.5, 0.9, 0.1, 0.2]}
 )  # fmt: skip
-BASINS = basins(12, points=9)
 WORST = pd.DataFrame(
     list(product((4, 40), range(3), range(3))), columns=["length", "query", "answer"]
 )
@@ -62,9 +61,13 @@ WORST["worst"] = [
 ]
 
 
+def draw_curves(table):
+    return interactive.view(views.curves("step", "accuracy", colors="curve", panels="p"), table)
+
+
 def draw_dots(table):
-    claims = {"sooner": [{"rows": "one", "kind": "A"}]}
-    return interactive.dots(table, "rows", panels="panel", colors="kind", claims=claims)
+    declared = views.dots("rows", panels="panel", colors="kind", lines=(25,))
+    return interactive.view(declared, table, claims={"sooner": [{"rows": "one", "kind": "A"}]})
 
 
 def draw_effects(table):
@@ -76,20 +79,16 @@ def draw_surface(table):
 
 
 DRAW = {
-    "curves": (lambda table: interactive.curves(table, "step", "accuracy", panels="p"), CURVES),
+    "curves": (draw_curves, CURVES),
     "dots": (draw_dots, DOTS),
     "shift_weights": (interactive.shift_weights, METRICS),
     "head_map": (interactive.head_map, SCORES),
     **{name: (draw_effects, table) for name, table in EFFECTS.items()},
-    "basin_map": (interactive.basin_map, BASINS),
     "worst_sequences": (interactive.worst_sequences, WORST),
 }
 """Each picture of one table: how it is drawn, and the table."""
 FIGURES = {
     **{name: draw(table) for name, (draw, table) in DRAW.items()},
-    "attention_patterns": interactive.attention_patterns(
-        PATTERNS, ["<bos>", "a", "b", "a", "c"], [0, 10, 20]
-    ),
     "loss_surface": interactive.loss_surface(FIELDS, {"exact, T = 12": PATHS}),
 }
 HOLES = {
@@ -106,8 +105,6 @@ HOLES = {
     "effects": EFFECTS["effects"].assign(layer=[1, 1, 1, 3, 3, 3]).drop(1),
     "effects_inputs": EFFECTS["effects_inputs"].assign(effect=math.nan).drop([0, 7]),
     "effects_edges": EFFECTS["effects_edges"].drop([0, 5]),
-    "basin_map": BASINS.drop([0, 40]),
-    "basin_map, no induction": BASINS.assign(basin="other"),
     "worst_sequences": WORST.assign(margin=WORST["margin"].where(WORST["query"] != 1)).drop(
         [0, 11]
     ),
@@ -135,35 +132,37 @@ def drawn(name, table):
 
 def cells(trace):
     """The values of a map, by the names of its row and its column."""
-    names = product(trace.y, trace.x)
-    return {cell: z for cell, z in zip(names, trace.z.ravel(), strict=True) if not np.isnan(z)}
+    values = zip(product(trace.y, trace.x), trace.z.ravel(), strict=True)
+    return {cell: value for cell, value in values if not np.isnan(value)}
+
+
+def maps(figure):
+    return [trace for trace in figure.data if trace.type == "heatmap"]
 
 
 def traces(figure, mode):
     """The traces with points, and not only a key of the legend."""
-    return [trace for trace in figure.data if trace.mode == mode and list(trace.x) != [None]]
+    alike = figure.select_traces({"mode": mode})
+    return [trace for trace in alike if list(trace.x) != [None]]
 
 
 def cell_of(node):
     """The names of a node's row and column."""
+    if "query" in node:
+        return str(node["query"]), str(node["answer"])
     if "from_layer" in node:
-        return (
-            f"{node['from_layer']}.{node['from_head']}",
-            f"{node['to_layer']}.{node['to_head']} {node['input']}",
-        )
-    return str(node["layer"]), " ".join(
-        str(node[name]) for name in ("head", "input") if name in node
-    )
+        to = "{to_layer}.{to_head} {input}".format(**node)
+        return "{from_layer}.{from_head}".format(**node), to
+    if "input" in node:
+        return str(node["layer"]), "{head} {input}".format(**node)
+    return str(node["layer"]), str(node["head"])
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_picture_has_a_title_and_names_its_axes(name):
     layout = FIGURES[name].layout
     assert layout.title.text
-    axes = [
-        layout.xaxis3 if name == "attention_patterns" else layout.xaxis,
-        layout.yaxis,
-    ]  # shared ones, at the edge
+    axes = [layout.xaxis, layout.yaxis]
     if name == "loss_surface":
         axes = [layout.scene.xaxis, layout.scene.yaxis, layout.scene.zaxis]
     assert all(axis.title.text for axis in axes)
@@ -175,43 +174,37 @@ def test_every_picture_has_a_title_and_names_its_axes(name):
 def test_a_table_with_holes_with_one_row_or_names_like_numbers_is_drawn_whole(name, table):
     figure, kind = drawn(name, table), name.partition(",")[0]
     if kind in ("curves", "dots", "shift_weights"):
-        points = sum(
-            np.isfinite(trace.y).sum()
-            for mode in ("lines+markers", "markers")
-            for trace in traces(figure, mode)
-        )
-        values = {"curves": ["accuracy"], "dots": ["steps_to_90"]}.get(
-            kind, [name for name in table if "_" in name]
-        )
-        assert points == table[values].notna().sum().sum()
-    elif kind == "basin_map":
-        assert sum(len(cells(trace)) for trace in figure.data[:2]) == len(table)
-    elif kind == "worst_sequences":
-        maps = [trace for trace in figure.data if trace.type == "heatmap"]
-        for trace, (_, rows) in zip(maps, table.groupby("length"), strict=True):
-            known = rows.dropna(subset=["margin"])
-            wanted = zip(known["query"].map(str), known["answer"].map(str), strict=True)
-            assert cells(trace) == dict(
-                zip(wanted, known["margin"].astype(np.float32), strict=True)
-            )
-            for row in rows.itertuples():
-                told = trace.customdata[
-                    trace.y.index(str(row.query)), trace.x.index(str(row.answer))
-                ]
-                length = len(row.worst)
-                assert told[0] == row.verdict
-                assert (told[1].count("&lt;t"), told[1].count("<br>")) == (
-                    length,
-                    (length - 1) // 16,
-                )
-    else:
-        columns = ("prefix_matching", "loss_rise") if kind == "head_map" else ("effect", "eap-ig")
-        for trace, column in zip(figure.data, columns, strict=True):
-            nodes = [node for node in table.to_dict("records") if not math.isnan(node[column])]
-            assert cells(trace) == {cell_of(node): np.float32(node[column]) for node in nodes}
-        for frame in figure.layout.shapes:  # around the last head, whose place is counted
-            assert (frame.x0 + 0.5, frame.y0 + 0.5) == tuple(table[["head", "layer"]].iloc[-1])
-            assert figure.data[0].y[int(frame.y0 + 0.5)] == str(table["layer"].iloc[-1])
+        values = {"curves": ["accuracy"], "dots": ["steps_to_90"]}
+        weights = [name for name in table if "_" in name]
+        shown = traces(figure, "lines+markers") + traces(figure, "markers")
+        points = np.concatenate([trace.y for trace in shown])
+        assert np.isfinite(points).sum() == table[values.get(kind, weights)].notna().sum().sum()
+        return
+    shown = [(table, "effect"), (table, "eap-ig")]
+    if kind == "head_map":
+        shown = [(table, "prefix_matching"), (table, "loss_rise")]
+    if kind == "worst_sequences":
+        shown = [(rows, "margin") for _, rows in table.groupby("length")]
+    for trace, (rows, column) in zip(maps(figure), shown, strict=True):
+        expected = {}
+        for node in rows.dropna(subset=[column]).to_dict("records"):
+            expected[cell_of(node)] = np.float32(node[column])
+        assert cells(trace) == expected
+    for frame in figure.layout.shapes:  # around the last head, whose place is counted
+        assert (frame.x0 + 0.5, frame.y0 + 0.5) == tuple(table[["head", "layer"]].iloc[-1])
+        assert figure.data[0].y[int(frame.y0 + 0.5)] == str(table["layer"].iloc[-1])
+
+
+@pytest.mark.parametrize("table", [HOLES["worst_sequences"], LIKE_NUMBERS["worst_sequences"]])
+def test_each_cell_says_its_verdict_and_its_sequence_in_lines_of_16_tokens(table):
+    figure = interactive.worst_sequences(table)
+    for trace, (length, rows) in zip(maps(figure), table.groupby("length"), strict=True):
+        for row in rows.itertuples():
+            place = trace.y.index(str(row.query)), trace.x.index(str(row.answer))
+            verdict, text = trace.customdata[place]
+            assert verdict == row.verdict
+            assert text.count("&lt;t") == length
+            assert text.count("<br>") == (length - 1) // 16
 
 
 def test_maps_refuse_two_rows_of_one_head_and_surfaces_a_hole():
@@ -260,9 +253,8 @@ def test_curves_are_the_table_and_say_run_seed_and_rate():
         assert trace.legendgroup == curve
     still = views.curves("step", "accuracy", colors="curve")(CURVES).axes[0]
     colours = {trace.name: trace.line.color for trace in figure.data}
-    assert list(colours.values()) == [
-        to_hex(line.get_color()).upper() for line in still.get_lines()[:2]
-    ]
+    expected = [to_hex(line.get_color()).upper() for line in still.get_lines()[:2]]
+    assert list(colours.values()) == expected
     assert sum(trace.showlegend for trace in figure.data) == 2
 
 
@@ -284,39 +276,17 @@ def test_dots_are_the_table_and_say_which_claims_they_enter():
         assert ("<br>claims:<br>sooner" in told) == (one and trace.legendgroup == "A")
         assert ("never" in told) == (trace.customdata[0] == 2 and not one)
         assert trace.marker.color == COLORS["AB".index(trace.legendgroup)]
-    bars = {
-        (trace.legendgroup, float(x)) for trace in traces(FIGURES["dots"], "lines") for x in trace.x
-    }
+    assert [line.x0 for line in FIGURES["dots"].layout.shapes] == [25, 25]  # one in each panel
+    bars = np.concatenate([trace.x for trace in traces(FIGURES["dots"], "lines")])
     medians = DOTS.groupby(["panel", "kind", "rows"])["steps_to_90"].median()
-    assert bars == {(kind, float(np.float32(value))) for (_, kind, _), value in medians.items()}
+    assert set(bars) == set(medians.astype(np.float32))
 
 
-def test_a_declared_view_is_drawn_from_its_declaration():
-    declared = views.dots("rows", panels="panel", colors="kind")
-    picture = interactive.dots(DOTS, "rows", panels="panel", colors="kind", title="t")
-    assert interactive.view(declared, DOTS, "t") == picture
-    declared = views.curves("step", "accuracy", colors="curve", panels="p")
-    assert interactive.view(declared, CURVES, "t") == interactive.curves(
-        CURVES, "step", "accuracy", panels="p", title="t"
-    )
+def test_another_view_than_dots_and_curves_is_refused():
     with pytest.raises(
         ConfigError, match="'t' has no interactive picture: its view is neither Dots nor Curves"
     ):
         interactive.view(print, DOTS, "t")
-
-
-def test_patterns_have_one_map_for_each_step_and_head_and_the_last_step_is_shown():
-    figure = FIGURES["attention_patterns"]
-    assert np.allclose(
-        np.stack([trace.z for trace in figure.data]).reshape(PATTERNS.shape), PATTERNS, atol=6e-4
-    )
-    assert [trace.visible for trace in figure.data] == [False] * 8 + [True] * 4
-    [slider] = figure.layout.sliders
-    assert [step.label for step in slider.steps] == ["0", "10", "20"]
-    assert list(slider.steps[0].args[0]["visible"]) == [True] * 4 + [False] * 8
-    assert figure.layout.xaxis.ticktext[0] == "&lt;bos&gt;₀"
-    with pytest.raises(ConfigError, match="There are 2 steps, but patterns of 3 checkpoints"):
-        interactive.attention_patterns(PATTERNS, "abcde", [0, 1])
 
 
 def test_shift_weights_are_the_metrics():
@@ -338,30 +308,15 @@ def test_surfaces_and_paths_are_the_tables_and_streamlines_descend():
             assert (np.diff(height[~np.isnan(height)]) < 1e-3).all()
         ends = np.column_stack([line.x, line.y])[gaps - 1]
         assert np.allclose(ends, (0, 1), atol=0.06), "the exact form leads to (0, 1)"
-    walked = [
-        trace
-        for trace in figure.data
-        if trace.type == "scatter3d" and trace.mode == "lines+markers"
-    ]
-    assert [list(trace.x) for trace in walked] == [
-        list(np.float32([0.5, 0.2])),
-        list(np.float32([0.9, 0.8])),
-    ]
-    assert [list(trace.customdata) for trace in walked] == [[0, 50]] * 2
+    for trace, (_, path) in zip(
+        traces(figure, "lines+markers"), PATHS.groupby("path"), strict=True
+    ):
+        assert list(trace.x) == list(path["alpha1"].astype(np.float32))
+        assert list(trace.customdata) == [0, 50]
     assert [button.label for button in figure.layout.updatemenus[0].buttons] == list(FIELDS)
     assert [trace.visible for trace in figure.data] == [False] * 3 + [True] * 5
     eye = figure.layout.scene.camera.eye
     assert eye.x < 0 < eye.y, "the induction corner (0, 1) is nearest"
-
-
-def test_every_start_of_the_basin_map_is_in_one_basin():
-    induction, other, _ = FIGURES["basin_map"].data
-    in_induction = (BASINS["basin"] == "induction").to_numpy().reshape(9, 9)
-    assert np.array_equal(~np.isnan(induction.z), in_induction)
-    assert np.array_equal(~np.isnan(other.z), ~in_induction)
-    assert 0 < in_induction.sum() < 81
-    times = BASINS["decided"].to_numpy().reshape(9, 9)[in_induction]
-    assert np.allclose(10 ** induction.z[in_induction], times, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -377,12 +332,8 @@ def test_worst_sequences_use_their_colours_and_mark_the_smallest_margin(margins,
     figure = interactive.worst_sequences(table)
     colours = figure.layout.coloraxis
     assert (colours.cmin, colours.cmax) == ends
-    blank = (
-        interactive.worst_sequences(table)
-        .update_layout(coloraxis={"colorscale": scale})
-        .layout.coloraxis
-    )
-    assert colours.colorscale == blank.colorscale
+    named = go.Figure().update_layout(coloraxis={"colorscale": scale})
+    assert colours.colorscale == named.layout.coloraxis.colorscale
     mark, smallest = figure.data[-1], table.loc[table["margin"].idxmin()]
     assert (mark.y, mark.x) == ((str(smallest["query"]),), (str(smallest["answer"]),))
 
@@ -409,19 +360,10 @@ HOVERED = {
         None,
         ["one, x, A", "seed ", "training steps to 90% accuracy: ", "sooner"],
     ),
-    "attention_patterns": (
-        8,
-        0,
-        4,
-        ["head 0.0", "query c₄", "key <bos>₀", f"attention {PATTERNS[2, 0, 0, 4, 0]:.3f}"],
-    ),
     "shift_weights": (0, 5, METRICS["alpha1_0.0"][1], ["key/value head 0.0", "step 5", "weight"]),
     "head_map": (0, "2", "1", ["head 1.2", f"prefix_matching {SCORES['prefix_matching'][5]:.3f}"]),
-    "effects": (1, "2", "1", ["head 1.2", "eap-ig"]),
-    "effects_inputs": (0, "1 k", "1", ["head 1.1 k", "exact effect"]),
     "effects_edges": (0, "1.1 v", "0.1", ["head 0.1 to 1.1 v"]),
     "loss_surface": (None, None, None, ["α₁", "β₁"]),
-    "basin_map": (0, 0.5, 0.5, ["start (0.500, 0.500)", "induction, decided at time"]),
     "worst_sequences": (1, "0", "2", ["query 2, answer 0", "proved", "<t2> <t2>"]),
 }
 PLACE = """([trace, x, y]) => {
@@ -483,7 +425,7 @@ def hover(page, *point):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", HOVERED)
 def test_a_browser_tells_the_point_under_the_mouse(open_page, name):
     *point, texts = HOVERED[name]
     told = hover(open_page(FIGURES[name]), *point)
@@ -491,31 +433,23 @@ def test_a_browser_tells_the_point_under_the_mouse(open_page, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "tables",
-    [HOLES, LIKE_NUMBERS, {"worst_sequences": WORST.iloc[[0]], "head_map": SCORES.iloc[[4]]}],
-)
-def test_a_browser_tells_the_cell_under_the_mouse_beside_holes_and_names_like_numbers(
-    open_page, tables
-):
-    for name in ("worst_sequences", "head_map", "effects"):
-        if name in tables:
-            figure = drawn(name, tables[name])
-            page = open_page(figure)
-            map_number = (
-                sum(trace.type == "heatmap" for trace in figure.data) - 1
-                if name == "worst_sequences"
-                else 0
-            )
-            for (row, column), value in list(cells(figure.data[map_number]).items())[::2]:
-                told = hover(page, map_number, column, row)
-                where = (
-                    f"query {row}, answer {column}"
-                    if name == "worst_sequences"
-                    else f"head {row}.{column}"
-                )
-                assert where in told
-                assert f"{value:.4g}" in told or f"{value:.3f}" in told.replace("−", "-"), told
+def test_a_browser_tells_the_cell_under_the_mouse_beside_holes_and_names_like_numbers(open_page):
+    pictures = [
+        ("head_map", HOLES["head_map"]),
+        ("effects", LIKE_NUMBERS["effects"]),
+        ("worst_sequences", LIKE_NUMBERS["worst_sequences"]),
+        ("head_map", SCORES.iloc[[4]]),
+    ]
+    for name, table in pictures:
+        figure = drawn(name, table)
+        page = open_page(figure)
+        shown, where = 0, "head {}.{}"
+        if name == "worst_sequences":
+            shown, where = 1, "query {}, answer {}"  # the second of two lengths
+        for cell, value in list(cells(figure.data[shown]).items())[::2]:
+            told = hover(page, shown, *reversed(cell))
+            assert where.format(*cell) in told
+            assert f"{value:.4g}" in told or f"{value:.3f}" in told.replace("−", "-"), told
 
 
 @pytest.mark.slow
@@ -533,7 +467,7 @@ def test_clicks_hide_a_kind_change_the_axis_and_move_through_training(open_page)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["attention_patterns", "loss_surface"])
+@pytest.mark.parametrize("name", ["worst_sequences", "loss_surface"])
 def test_a_switch_shows_another_group(open_page, name):
     page = open_page(FIGURES[name])
     if name == "loss_surface":

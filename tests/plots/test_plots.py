@@ -16,46 +16,12 @@ from ihlab.plots.head_map import head_map
 from ihlab.plots.heads import attention_pattern, shift_training, shift_weights
 from ihlab.plots.style import new_figure, write_picture
 from tasks import ConfigError
+from tests.plots.test_head_map import table as head_table
 
 
 def table() -> pd.DataFrame:
     rows = [("a", seed, step, step * (seed + 1) / 100) for seed in range(3) for step in (0, 10, 20)]
     return pd.DataFrame(rows, columns=["curve", "seed", "step", "accuracy"])
-
-
-def test_a_curve_is_the_median_and_its_band_holds_every_seed():
-    axes = Figure().subplots()
-    learning_curves(
-        axes, table(), "step", "accuracy", {"a": Line("#000000"), "missing": Line("#111111")}
-    )
-    [line] = axes.get_lines()
-    assert line.get_label() == "a"
-    assert np.asarray(line.get_xydata()).tolist() == [[0, 0], [10, 0.2], [20, 0.4]]
-    [band] = axes.collections
-    corners = band.get_paths()[0].vertices
-    assert {(10.0, 0.1), (10.0, 0.3), (20.0, 0.2), (20.0, 0.6)} <= {
-        (float(x), round(float(y), 6)) for x, y in corners
-    }
-
-
-def test_a_seed_that_ended_before_the_others_stays_where_it_ended():
-    """Seeds at .2 and .4 from step 10 on, and one that ended there at .3; without it, the median
-    would move.
-    """
-    rows = [
-        (0, 0, 0.0),
-        (1, 0, 0.0),
-        (2, 0, 0.0),
-        (0, 10, 0.2),
-        (1, 10, 0.4),
-        (2, 10, 0.3),
-        (0, 20, 0.2),
-        (1, 20, 0.8),
-    ]
-    data = pd.DataFrame(rows, columns=["seed", "step", "accuracy"]).assign(curve="a")
-    axes = Figure().subplots()
-    learning_curves(axes, data, "step", "accuracy", {"a": Line("#000000")})
-    assert np.asarray(axes.get_lines()[0].get_xydata()).tolist() == [[0, 0], [10, 0.3], [20, 0.3]]
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path):
@@ -100,10 +66,7 @@ def on_axes(draw, *arguments):
 
 DRAWN = {
     "attention_pattern": lambda: on_axes(attention_pattern, np.eye(2), ["a", "b"]),
-    "head_map": lambda: head_map(head_table(1, 2, induction=(0, 0)), "a run"),
-    "learning_curves": lambda: on_axes(
-        learning_curves, table(), "step", "accuracy", {"a": Line("#0072B2")}
-    ),
+    "head_map": lambda: head_map(head_table(4, 2), "a run"),
     "matrix": lambda: matrix({("a", "b"): (2.0, "2")}, "ratio"),
     "shift_training": lambda: shift_training(SHIFTS, "a run"),
     "views.curves": lambda: views.curves("step", "accuracy", colors="curve")(table()),
@@ -125,30 +88,19 @@ def test_what_the_user_has_set_holds_in_a_drawing_and_after_it(name, tmp_path):
         assert dict(mpl.rcParams) == before
 
 
-def test_shift_weights_are_the_metrics_columns():
-    names = ("alpha1", "alpha2", "beta1", "beta2")
-    metrics = pd.DataFrame(
-        {"step": [0, 5], **{f"{name}_1.0": [0.1 * i, i] for i, name in enumerate(names)}}
-    )
-    axes = Figure().subplots()
-    shift_weights(axes, metrics, layer=1, kv_head=0)
-    drawn = np.array([line.get_ydata() for line in axes.get_lines()[:4]])
-    assert np.allclose(drawn, [[0, 0], [0.1, 1], [0.2, 2], [0.3, 3]])
-
-
 def test_wider_windows_have_a_line_for_each_weight():
     names = ("alpha1", "alpha2", "alpha3", "beta1", "beta2", "beta3")
     metrics = pd.DataFrame(
         {
             "step": [0, 5],
-            **{f"{name}_0.11": [i, -i] for i, name in enumerate(names)},
+            **{f"{name}_0.11": [i, 10 + i] for i, name in enumerate(names)},
             "alpha1_0.1": 9,
         }
     )
     axes = Figure().subplots()
     shift_weights(axes, metrics, layer=0, kv_head=11)
     lines = axes.get_lines()[:6]
-    assert [line.get_ydata()[0] for line in lines] == list(range(6))
+    assert [list(line.get_ydata()) for line in lines] == [[i, 10 + i] for i in range(6)]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 6
     assert "2 tokens before" in lines[2].get_label()
 
@@ -168,22 +120,6 @@ def test_shift_training_has_axes_for_every_head_and_one_legend():
     ]
     [legend] = figure.legends
     assert len(legend.get_texts()) == 4
-
-
-def head_table(n_layers: int, n_heads: int, induction: tuple[int, int]) -> pd.DataFrame:
-    rows = [
-        {"layer": layer, "head": head, "pattern": kind, "induction": (layer, head) == induction}
-        | {
-            "prefix_matching": 0.11,
-            "induction_stripe": 0.22,
-            "previous_token": 0.33,
-            "eigenvalue_copying": -0.44,
-        }
-        for layer in range(n_layers)
-        for head in range(n_heads)
-        for kind in ("effective", "raw")
-    ]
-    return pd.DataFrame(rows).sample(frac=1, random_state=0)
 
 
 def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.plots.views import NEVER, curves, dots
+from ihlab.plots.curves import learning_curves
+from ihlab.plots.style import new_figure
+from ihlab.plots.views import NEVER, curves, default_lines, dots
 
 
 def table(*rows):
@@ -91,9 +93,16 @@ def test_curves_are_the_median_and_the_range_of_seeds_and_ended_seeds_go_on():
     a, b, *_ = axes.get_lines()
     assert np.array_equal(a.get_data(), [[0, 10, 20], [2, 2, 2]])
     assert b.get_ydata().tolist() == [6, 6, 6]
-    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == pytest.approx(3)
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((1, 3))
     assert axes.get_ylim() == (0, 9)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["A", "B"]
+
+
+def test_a_curve_without_rows_is_left_out():
+    axes = new_figure(3, 2).subplots()
+    learning_curves(axes, STEPS.assign(curve="A"), "step", "y", default_lines(["A", "none"]))
+    assert len(axes.get_lines()) == 1
 
 
 def test_each_seed_can_be_a_line():

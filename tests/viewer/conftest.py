@@ -2,6 +2,7 @@
 their pages.
 """
 
+import numpy as np
 import pytest
 
 from ihlab import ModelConfig, RunConfig
@@ -13,38 +14,22 @@ from tasks import InductionTask
 
 
 def stored_run(root, steps=(0, 10, 20), vocab=40, length=12, **model):
-    sizes = {
-        "n_layers": 2,
-        "d_model": 16,
-        "n_heads": 4,
-        "n_key_value_heads": 2,
-        "attention": "kv_shift",
-        **model,
-    }
-    config = RunConfig(
-        task=InductionTask(vocab_size=vocab, length=length),
-        model=ModelConfig(d_vocab=vocab, n_ctx=length, **sizes),
-        name="made",
-        steps=max(*steps, 1),
-    )
-    run = Run.create(config, root)
+    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 4, "n_key_value_heads": 2}
+    cfg = ModelConfig(d_vocab=vocab, n_ctx=length, **{"attention": "kv_shift", **sizes, **model})
+    task = InductionTask(vocab_size=vocab, length=length)
+    run = Run.create(RunConfig(task=task, model=cfg, name="made", steps=max(*steps, 1)), root)
     rows = []
     for step in steps:
-        made = Transformer(config.model, seed=step)
-        if config.model.attention == "kv_shift":
+        made = Transformer(cfg, seed=step)
+        row = {"step": step, "eval_loss": 3 - step / 100}
+        row |= {"accuracy": step / 100, "accuracy_first": step / 200}
+        if cfg.attention == "kv_shift":
             made.layers[0].attn.beta.data[0, 1] *= -1  # a head that subtracts what it reads
+            for layer, g in np.ndindex(cfg.n_layers, cfg.kv_heads):
+                attn = made.layers[layer].attn
+                row[f"alpha1_{layer}.{g}"] = attn.alpha[g, 0].item()
+                row[f"beta1_{layer}.{g}"] = attn.beta[g, 0].item()
         checkpoint.save(run.checkpoint_path(step), checkpoint.model_state(made))
-        row = {
-            "step": step,
-            "eval_loss": 3 - step / 100,
-            "accuracy": step / 100,
-            "accuracy_first": step / 200,
-        }
-        if config.model.attention == "kv_shift":
-            for layer, block in enumerate(made.layers):
-                for g in range(config.model.kv_heads):
-                    row[f"alpha1_{layer}.{g}"] = block.attn.alpha[g, 0].item()
-                    row[f"beta1_{layer}.{g}"] = block.attn.beta[g, 0].item()
         rows.append(row)
     run.write_metrics(rows)
     return run

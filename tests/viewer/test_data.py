@@ -37,22 +37,21 @@ def decoded(texts, n, causal=True):
     entry by entry.
     """
     size = n * (n + 1) // 2 if causal else n * n
-    parts = []
+    values, errors = [], []
     for text in texts:
-        content = gzip.decompress(base64.b64decode(text))
+        content = unpacked(text, np.uint8)
         count = len(content) // (8 * n + size)
-        ends = np.frombuffer(content[: 8 * n * count], "<f4").reshape(2, count, n).astype(float)
-        parts.append(
-            (*ends, np.frombuffer(content[8 * n * count :], np.uint8).reshape(count, size))
-        )
-    low, high, levels = (np.concatenate(part) for part in zip(*parts, strict=True))
-    values = np.zeros((len(levels), n, n))
-    for i in range(len(levels)):
-        stored = iter(levels[i])
-        for q in range(n):
-            for k in range(q + 1 if causal else n):
-                values[i, q, k] = low[i, q] + (high[i, q] - low[i, q]) * next(stored) / 255
-    return values, (high - low)[:, :, None] / 510 + 1e-6
+        low, high = content[: 8 * n * count].view("<f4").reshape(2, count, n).astype(float)
+        levels = content[8 * n * count :].reshape(count, size)
+        for panel in range(count):
+            stored, value = iter(levels[panel]), np.zeros((n, n))
+            for q in range(n):
+                for k in range(q + 1 if causal else n):
+                    span = high[panel, q] - low[panel, q]
+                    value[q, k] = low[panel, q] + span * next(stored) / 255
+            values.append(value)
+        errors.append((high - low)[:, :, None] / 510 + 1e-6)
+    return np.stack(values), np.concatenate(errors)
 
 
 def cached(model, hook, **hooks):
@@ -63,13 +62,10 @@ def cached(model, hook, **hooks):
 
 def test_every_pattern_is_the_models_within_the_quantisation_error(run):
     values, error = decoded(view_data(run, ROW)["rows"][0]["panels"]["pattern"], len(ROW))
-    true = np.stack([cached(run.model(step), "pattern") for step in run.checkpoints]).reshape(
-        values.shape
-    )
-    assert (np.abs(values - true) <= error).all()
-    assert (
-        np.abs(values - true).max() > 1e-5
-    )  # it was quantised: the bound is not met for want of trying
+    true = np.concatenate([cached(run.model(step), "pattern") for step in run.checkpoints])
+    off = np.abs(values - true.reshape(values.shape))
+    assert (off <= error).all()
+    assert off.max() > 1e-5, "it was not quantised"
 
 
 def test_key_routes_are_the_scores_with_the_other_route_cut(run):
@@ -83,12 +79,11 @@ def test_key_routes_are_the_scores_with_the_other_route_cut(run):
 
         # Only the first layer: cutting a route changes what later layers read.
         hook = {"blocks.0.attn.hook_alpha": without}
-        true = np.stack(
-            [cached(run.model(step), "attn_scores", **hook)[0] for step in run.checkpoints]
-        )
-        values, error = (x.reshape(3, 2, 4, *x.shape[1:])[:, 0] for x in (values, error))
-        lower = np.tril(np.ones(true.shape, dtype=bool))
-        assert (np.abs(values - true) <= error)[lower].all()
+        for step, value, allowed in zip(
+            run.checkpoints, values.reshape(3, 8, 12, 12), error.reshape(3, 8, 12, 1), strict=True
+        ):
+            true = cached(run.model(step), "attn_scores", **hook)[0]
+            assert (np.abs(np.tril(value[:4] - true)) <= allowed[:4]).all()
 
 
 @given(st.integers(1, 9), st.integers(0, 2**32 - 1))
@@ -153,10 +148,13 @@ def test_a_vanilla_run_has_patterns_only(make_run):
     assert [data[name] for name in ("alpha", "beta", "path", "field")] == [None] * 4
 
 
+PADDED = IGSMTask(ops="<=2", difficulty="toy", format="compact", length=90)
+
+
 @pytest.mark.parametrize(
     "task",
     [
-        IGSMTask(ops="<=2", difficulty="toy", format="compact", length=90),
+        pytest.param(PADDED, marks=pytest.mark.slow),  # its kernel compiles for half a minute
         TextTask(corpus="sample", vocab_size=300, length=12),
     ],
     ids=lambda task: task.kind,
@@ -178,6 +176,7 @@ def test_tokens_are_the_tasks_words_and_the_theorem_is_left_to_induction(small, 
     assert view_data(run, [1, 2, 3])["rows"][0]["tokens"] == task.words(np.array([1, 2, 3]))
 
 
+@pytest.mark.slow
 def test_eight_heads_128_tokens_20_checkpoints_fit_three_megabytes(make_run):
     # Untrained patterns are noise, which does not compress: no trained run's page is larger.
     sizes = {"n_layers": 1, "n_heads": 8, "n_key_value_heads": 8, "d_model": 64}
@@ -211,9 +210,7 @@ def test_what_fits_is_left_out_in_the_order_that_is_promised(n_rows, n_steps, da
     )
     base, routes, most = data.draw(sizes), data.draw(sizes), data.draw(st.integers(1, 2000))
     if base[0][-1] > most:
-        with pytest.raises(
-            ConfigError, match=r"The patterns of one sequence need .* fewer tokens, layers or heads"
-        ):
+        with pytest.raises(ConfigError, match="fewer tokens, layers or heads"):
             what_fits(base, routes, most)
         return
     with_routes, rows, steps = what_fits(base, routes, most)
@@ -237,41 +234,15 @@ def test_a_page_says_what_it_has_no_room_for(make_run):
     assert whole["left_out"] == ""
     assert (len(whole["steps"]), len(whole["rows"])) == (6, 3)
     assert "key1" in whole["rows"][2]["panels"]
-    left_out = []
-    for megabytes in (0.4, 0.2):
-        page = view(run, rows=3, megabytes=megabytes).html
-        assert len(page) <= 1e6 * megabytes
-        data = in_page(page)
-        left_out.append(data["left_out"])
-        assert ("key1" in data["rows"][0]["panels"]) == ("key routes" not in data["left_out"])
-        assert data["metrics"]["loss"] == [3 - step / 100 for step in data["steps"]]
-        assert (
-            len(data["heads"])
-            == len(data["beta"])
-            == len(data["rows"][0]["panels"]["pattern"])
-            == len(data["steps"])
-        )
-    assert left_out[-1].startswith("Left out, for the size of the page: key routes, 2 of 3 rows, ")
-    assert left_out[-1].endswith(" of 6 checkpoints.")
-    with pytest.raises(
-        ConfigError, match=r"The patterns of one sequence need .* or allow more with `megabytes`"
-    ):
+    page = view(run, rows=3, megabytes=0.2).html
+    assert len(page) <= 200_000
+    data = in_page(page)
+    [row], n_steps = data["rows"], len(data["steps"])
+    said = f"key routes, 2 of 3 rows, {6 - n_steps} of 6 checkpoints."
+    assert data["left_out"] == f"Left out, for the size of the page: {said}"
+    assert list(row["panels"]) == ["pattern"]
+    assert data["metrics"]["loss"] == [3 - step / 100 for step in data["steps"]]
+    of_steps = [data["heads"], data["alpha"], data["beta"], row["panels"]["pattern"]]
+    assert [len(values) for values in of_steps] == [n_steps] * 4
+    with pytest.raises(ConfigError, match=r"one sequence need .* more with `megabytes`"):
         view_data(run, megabytes=0.12)
-
-
-def test_a_cache_must_be_of_the_rows_it_is_shown_with(run):
-    """Else one row's patterns would be drawn under another's tokens."""
-    tokens = torch.tensor([ROW, ROW[::-1]])
-    _, both = run.model(20).run_with_cache(tokens)
-    _, one = run.model(20).run_with_cache(tokens[:1], remove_batch_dim=True)
-    assert len(view_data(both, tokens)["rows"]) == 2
-    assert len(view_data(one, ROW)["rows"]) == 1
-    for cache, rows, held in (
-        (both, tokens[1:], 2),
-        (one, tokens, 1),
-        (both, torch.cat([tokens, tokens]), 2),
-    ):
-        with pytest.raises(
-            ConfigError, match=f"tokens has {len(rows)} sequences, but the cache has {held}"
-        ):
-            view_data(cache, rows)

@@ -27,14 +27,13 @@ def test_hovering_a_token_tells_what_is_predicted_there(show, run):
     page.locator(".token").nth(4).hover()
     chances = run.model(20)(torch.tensor([ROW]))[0, 4].softmax(-1)
     top = chances.topk(5)
-    words = {
-        i: f"t{at}" for at, i in enumerate(ROW) if ROW.count(i) == 1
-    }  # one id has one name, or its own number
-    expected = [words.get(i, str(i)) for i in top.indices.tolist()]
+    words = {i: str(i) for i in range(40)}  # an id with several names is shown as itself
+    words[7] = "t6"
+    expected = [words[i] for i in top.indices.tolist()]
     assert page.locator("#predictions .text").all_inner_texts() == expected
     assert numbers(page, "#predictions .number") == pytest.approx(top.values.tolist(), abs=6e-4)
     chance = chances[ROW[5]].item()
-    asked = f"next token ‘{words.get(ROW[5], ROW[5])}’: probability {chance:.3f}, loss {-np.log(chance):.3f}"
+    asked = f"next token ‘{words[ROW[5]]}’: probability {chance:.3f}, loss {-np.log(chance):.3f}"
     assert page.locator("#asked").inner_text() == asked
     lines = page.locator("#tip span").all_inner_texts()
     assert page.locator("#tip b").inner_text() == "4 ‘t4’"
@@ -48,23 +47,29 @@ def test_hovering_a_token_tells_what_is_predicted_there(show, run):
     page.keyboard.press("Home")
     page.locator(".token").nth(4).hover()
     first = run.model(0)(torch.tensor([ROW]))[0, 4].topk(5).indices.tolist()
-    assert page.locator("#predictions .text").all_inner_texts() == [
-        words.get(i, str(i)) for i in first
-    ]
+    assert page.locator("#predictions .text").all_inner_texts() == [words[i] for i in first]
+
+
+def assert_lists(page, name, weights):
+    """A list has the largest of the weights at the tokens' places, the largest first."""
+    places = [int(text) for text in page.locator(f"{name} .place").all_inner_texts()]
+    found = numbers(page, f"{name} .number")
+    assert found == sorted(found, reverse=True)
+    assert found == pytest.approx(weights[places].tolist(), abs=0.005)
+    assert found[0] == pytest.approx(weights.max(), abs=0.005)
 
 
 def test_who_attends_to_a_key_is_listed_and_shades_the_row(show, run):
     page = show(run, fragment="#view=raw")
     layer, head = chosen_head(page)
     pattern = cached(run, 20)["pattern", layer][0, head].numpy()
+    page.locator(".token").nth(8).hover()
+    assert page.locator("#attended-title").inner_text() == "Where 8 ‘5’ attends"
+    assert_lists(page, "#attended", pattern[8])
     page.get_by_label("Attended from").check()
     page.locator(".token").nth(3).hover()
     assert page.locator("#readers-title").inner_text() == "What attends to 3 ‘3’"
-    places = [int(text) for text in page.locator("#readers .place").all_inner_texts()]
-    found = numbers(page, "#readers .number")
-    assert found == sorted(found, reverse=True)
-    assert found == pytest.approx(pattern[places, 3].tolist(), abs=0.005)
-    assert found[0] == pytest.approx(pattern[3:, 3].max(), abs=0.005)
+    assert_lists(page, "#readers", pattern[:, 3])
     # A token of the row is shaded as its own query's entry is.
     picture = pixels(page)
     colors = page.locator(".token").evaluate_all(

@@ -55,31 +55,14 @@ def close(data, true, row=0, causal=True):
 
 def test_patterns_are_taken_in_every_form_that_people_hold(patterns):
     one = patterns[:, 0]
-    forms = [
-        one,
-        one.numpy(),
-        one.double(),
-        list(one),
-        tuple(one.numpy()),
-        [layer[None] for layer in one],
-    ]
-    forms.append(one[:, None])
-    for form in forms:
+    for form in (one, one.numpy(), one[:, None], list(one), tuple(one[:, None].numpy())):
         data = view_data(form, WORDS)
         assert close(data, one)
         assert data["rows"][0]["tokens"] == WORDS
-        assert (data["title"], data["about"], data["steps"]) == (
-            "Attention patterns",
-            "2 layers of 3 heads",
-            [0],
-        )
-        assert (
-            data["metrics"]
-            is data["path"]
-            is data["beta"]
-            is data["rows"][0]["predictions"]
-            is None
-        )
+    assert (data["title"], data["about"]) == ("Attention patterns", "2 layers of 3 heads")
+    assert data["steps"] == [0]
+    assert data["metrics"] is data["path"] is data["beta"] is None
+    assert data["rows"][0]["predictions"] is None
     assert close(view_data(one[0], WORDS), one[:1])  # one layer
     assert close(view_data(one.to(torch.bfloat16), WORDS), one.to(torch.bfloat16).float())
 
@@ -96,18 +79,16 @@ def test_words_say_how_ids_read(patterns):
         def decode(self, ids):
             return f"<{ids[0]}>"
 
+    def named(tokens, words=None):
+        return view_data(patterns[:, 0], tokens, words)["rows"][0]["tokens"]
+
     ids = [7, 8, 9, 5, 7, 8]
     expected = [f"<{i}>" for i in ids]
     for words in (Tokenizer(), "<{}>".format, {i: f"<{i}>" for i in ids}, expected):
-        for tokens in (ids, torch.tensor(ids), np.array([ids]), "7 8 9 5 7 8", "7,8,9,5,7,8"):
-            given = (
-                tokens
-                if not isinstance(tokens, str)
-                else [int(t) for t in tokens.replace(",", " ").split()]
-            )
-            assert view_data(patterns[:, 0], given, words)["rows"][0]["tokens"] == expected
-    assert view_data(patterns[:, 0], "7,8,9,5,7,8")["rows"][0]["tokens"] == list(map(str, ids))
-    assert view_data(patterns[:, 0], ids)["rows"][0]["tokens"] == list(map(str, ids))
+        for tokens in (ids, torch.tensor(ids), np.array([ids])):
+            assert named(tokens, words) == expected
+    for tokens in (ids, "7,8,9,5,7,8"):
+        assert named(tokens) == ["7", "8", "9", "5", "7", "8"]
 
 
 def test_heads_are_tagged_by_what_they_attend_to():
@@ -115,17 +96,10 @@ def test_heads_are_tagged_by_what_they_attend_to():
     n = len(tokens)
     heads = torch.zeros(4, n, n)
     heads[:, :, 0] = 1
-    for q in range(n):
-        last = max((j for j in range(q) if tokens[j] == tokens[q]), default=None)
-        for head, key in (
-            (0, None if last is None else last + 1),
-            (1, q - 1 if q else 0),
-            (2, last),
-        ):
-            if key is not None:
-                heads[head, q, 0] = 0
-                heads[head, q, key] = 1
-    data = view_data(heads, tokens)
+    for head, back in ((0, 3), (1, 1), (2, 4)):  # a token repeats after four
+        for q in range(4 if head != 1 else 1, n):
+            heads[head, q] = torch.eye(n)[q - back]
+    data = view_data(heads.expand(1, 2, 4, n, n), [tokens, tokens])  # scores are means of both
     [layer] = data["heads"][0]
     assert data["score_names"] == ["induction", "previous token", "duplicate token", "idle"]
     assert data["scored"] == "these rows"
@@ -134,9 +108,8 @@ def test_heads_are_tagged_by_what_they_attend_to():
     assert layer[3]["tags"] == [3]
     # Without a token that repeats, only what goes by position can be scored.
     [layer] = view_data(heads, list(range(n)))["heads"][0]
-    assert (
-        [head["scores"][0] for head in layer] == [head["scores"][2] for head in layer] == [None] * 4
-    )
+    for head in layer:
+        assert head["scores"][0] is head["scores"][2] is None
     assert layer[1]["tags"] == [1]
 
 
@@ -199,22 +172,21 @@ def test_another_librarys_model_has_the_tags_of_head_scores_and_its_own_predicti
 
 
 def test_predictions_are_the_models(model):
-    data = view_data(model, [ROW, ROW[:5]], {i: f"w{i}" for i in range(40)})
+    names = np.array([f"w{i}" for i in range(40)])
+    data = view_data(model, [ROW, ROW[:5]], dict(enumerate(names)))
     assert (data["title"], data["steps"], data["metrics"]) == ("Transformer", [0], None)
+    words = np.array(data["words"])
     for row, ids in zip(data["rows"], (ROW, ROW[:5]), strict=True):
-        chances = model(torch.tensor([ids]))[0].double().softmax(-1)
-        best = chances.topk(5)
-        found = row["predictions"]
+        chances = model(torch.tensor([ids]))[0].double().softmax(-1).detach()
+        best, found = chances.topk(5), row["predictions"]
         top = unpacked(found["top"][0], "<u4").reshape(-1, 5)
-        assert [[data["words"][i] for i in at] for at in top] == [
-            [f"w{i}" for i in at] for at in best.indices.tolist()
-        ]
+        assert (words[top] == names[best.indices]).all()
         chance = unpacked(found["chance"][0], "<u2").reshape(-1, 5) / 65535
-        assert np.abs(chance - best.values.detach().numpy()).max() < 1e-5
-        assert [data["words"][i] for i in found["target"][:-1]] == [f"w{i}" for i in ids[1:]]
+        assert np.abs(chance - best.values.numpy()).max() < 1e-5
+        assert list(words[found["target"][:-1]]) == list(names[ids[1:]])
         assert found["target"][-1] == -1
         loss = unpacked(found["loss"][0], "<f4")
-        true = [-chances[at, i].log().item() for at, i in enumerate(ids[1:])]
+        true = -chances[range(len(ids) - 1), ids[1:]].log().numpy()
         assert loss[:-1] == pytest.approx(true, rel=1e-5)
         assert np.isnan(loss[-1])
         assert found["asked"] == "next token"
@@ -229,11 +201,8 @@ def test_held_out_rows_have_the_tasks_targets(run):
         assert found["asked"] == "target"
         scored = [at for at, i in enumerate(found["target"]) if i >= 0]
         assert 0 < len(scored) < 12
-        assert all(
-            data["words"][found["target"][at]] == row["tokens"][at + 1]
-            for at in scored
-            if at + 1 < 12
-        )
+        for at in scored:
+            assert data["words"][found["target"][at]] in row["tokens"][at + 1 : at + 2] or at == 11
         assert np.isfinite(unpacked(found["loss"][-1], "<f4")[scored]).all()
 
 
@@ -260,17 +229,18 @@ def test_a_cache_and_its_model_show_the_same(model):
     assert of_cache["rows"][0]["predictions"] is None
     _, alone = model.run_with_cache(torch.tensor([ROW]), remove_batch_dim=True)
     assert close(view_data(alone, ROW), shown(of_model)[0])
+    for other, given, held in ((cache, rows[1:], 2), (alone, rows, 1)):
+        refusal = f"tokens has {len(given)} sequences, but the cache has {held}"
+        with pytest.raises(ConfigError, match=refusal):  # or texts of other sequences
+            view_data(other, given)
 
 
 def test_a_models_words_are_looked_up(model):
     words = {3: "x", 4: "y", 5: "3"}
     data = view_data(model, "x y 3 7", words)
     assert data["rows"][0]["tokens"] == ["x", "y", "3", "7"]  # "3" is a word, 7 is none: an id
-    true = model.run_with_cache(torch.tensor([[3, 4, 5, 7]]))[1]["pattern", 0][0].detach()
-    assert np.abs(shown(data)[0][0] - true.numpy()).max() < 0.01
-    with pytest.raises(
-        ConfigError, match="tokens holds 'why', which is not a word of the model's vocabulary"
-    ):
+    assert data["rows"][0]["panels"] == view_data(model, [3, 4, 5, 7])["rows"][0]["panels"]
+    with pytest.raises(ConfigError, match="tokens holds 'why', which is not a word of the model's"):
         view_data(model, ["x", "why"], words)
 
 
@@ -286,25 +256,15 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
     ("source", "tokens", "sentence"),
     [
         ("patterns", WORDS[:5], "patterns.* 6"),
-        (
-            "patterns",
-            [WORDS, WORDS[:3]],
-            "The sequences have 3 to 6 tokens, but patterns must be of one length",
-        ),
-        (
-            "patterns",
-            None,
-            "tokens are not given, but only a run and its model have sequences of their own",
-        ),
+        ("patterns", [WORDS, WORDS[:3]], "The sequences have 3 to 6 tokens, but patterns must be"),
+        ("patterns", None, "tokens are not given, but only a run and its model have sequences"),
         ("patterns", [], "The sequence has 0 positions"),
         ("patterns", 3, "tokens is 3, but must be ids or words"),
         ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or sequences of them"),
         ("wide", WORDS, r"\[2, 3, 6, 5\].* as many queries as keys|6 queries and 5 keys"),
         ("nan", WORDS, "The pattern of head 0.1 is not finite at query 4"),
-        ("text", WORDS, "The source is 'gpt2', a name: give the model, or the run that"),
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
         ("model", [1] * 13, "The sequence has 13 positions, but must have 1 to n_ctx=12"),
-        ("run", [1, 40], "outside the vocabulary"),
         (
             "linear",
             ROW,
@@ -312,18 +272,11 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
         ),
     ],
 )
-def test_what_cannot_be_shown_is_one_sentence(model, patterns, run, source, tokens, sentence):
-    one = patterns[:, 0].clone()
+def test_what_cannot_be_shown_is_one_sentence(model, patterns, source, tokens, sentence):
+    one = patterns[:, 0]
     nan = one.clone()
     nan[0, 1, 4, 2] = torch.nan
-    sources = {
-        "run": run,
-        "patterns": one,
-        "wide": one[..., :5],
-        "nan": nan,
-        "text": "gpt2",
-        "model": model,
-    }
+    sources = {"patterns": one, "wide": one[..., :5], "nan": nan, "model": model}
     sources["linear"] = torch.nn.Linear(2, 2)
     with pytest.raises(ConfigError, match=sentence) as error:
         view_data(sources[source], tokens)
@@ -339,3 +292,5 @@ def test_rows_and_words_that_do_not_fit_are_named(patterns, run):
         view_data(run, ROW, 3)
     with pytest.raises(ConfigError, match="words has 2 names, but the sequence has 3 positions"):
         view_data(run, ROW[:3], ["a", "b"])
+    with pytest.raises(ConfigError, match="words has the text of each position: give tokens, too"):
+        view_data(run, words=["a", "b"])

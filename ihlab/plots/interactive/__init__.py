@@ -7,17 +7,13 @@ methods.
 
 from ihlab.plots.interactive.base import write_page
 from ihlab.plots.interactive.curves import curves
-from ihlab.plots.interactive.dots import dots
-from ihlab.plots.interactive.heads import attention_patterns, effects, head_map, shift_weights
-from ihlab.plots.interactive.landscape import basin_map, loss_surface
+from ihlab.plots.interactive.heads import effects, head_map, shift_weights
+from ihlab.plots.interactive.landscape import loss_surface
 from ihlab.plots.interactive.sequences import worst_sequences
 from ihlab.plots.interactive.studies import view
 
 __all__ = [
-    "attention_patterns",
-    "basin_map",
     "curves",
-    "dots",
     "effects",
     "head_map",
     "loss_surface",

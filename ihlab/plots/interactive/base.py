@@ -142,7 +142,7 @@ def switch(
     `groups` maps each group's name to the indices of its traces. The last group is shown first.
     `layouts` maps names to the changes of the layout when that group is shown.
     """
-    in_groups = {trace for group in groups.values() for trace in group}
+    in_groups = set().union(*groups.values())
     steps: list[dict[str, Any]] = []
     for name, group in groups.items():
         visible = [trace in group or trace not in in_groups for trace in range(len(figure.data))]
@@ -202,11 +202,11 @@ def _policy(division: str) -> str:
     of its own for some pictures, such as surfaces, and gives every figure its own styles.
     """
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", division, re.DOTALL)
-    digests = [
-        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
-    ]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    allowed = ""
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        allowed += f" 'sha256-{base64.b64encode(digest).decode()}'"
     return (
-        f"default-src 'none'; script-src 'self' file: 'unsafe-eval' {allowed}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src 'self' file: 'unsafe-eval'{allowed}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'"
     )

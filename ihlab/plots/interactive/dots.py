@@ -33,53 +33,43 @@ values.
 
 
 def dots(
-    data: pd.DataFrame,
-    rows: str,
-    x: str | Sequence[str] = "steps_to_90",
-    panels: str | None = None,
-    colors: str | None = None,
-    claims: Claims | None = None,
-    lines: Sequence[float] = (),
-    log: bool | None = None,
-    title: str = "",
-    xlabel: str = "training steps to 90% accuracy",
+    view: Dots, data: pd.DataFrame, title: str = "", claims: Claims | None = None
 ) -> go.Figure:
     """Draw one dot per seed and a bar at the median: hover names the cell, the seed, the value and
     the claims.
 
-    `rows`, `x`, `panels`, `colors`, `lines` and `log` are those of `ihlab.plots.views.Dots`.
     `claims`: the cells that each claim compares, keyed by its id. Infinite values are drawn at
     "never". A click on the legend hides a colour.
     """
-    view = Dots(rows, x, panels=panels, colors=colors, log=log)
-    names, shown, series = in_order(data, rows), view.shown(data), view.series(data)
+    names, shown, series = in_order(data, view.rows), view.shown(data), view.series(data)
     points = view.points(data).dropna(subset=["value_"])
     points["cell_"] = ""
-    for column in (rows, panels, colors):
+    for column in (view.rows, view.panels, view.colors):
         if column:
             points["cell_"] += ", " + points[column].map(escaped)
-    if colors is None and len(series) > 1:
+    if view.colors is None and len(series) > 1:
         points["cell_"] += points["color_"].map(lambda number: f": {escaped(series[number])}")
     points["cell_"] = points["cell_"].str.removeprefix(", ")
     points["claims_"] = _entered(points, claims or {})
     points["lr"] = points.get("lr", np.nan)
     down, across = panel_grid(len(shown))
     inner = max(120, len(names) * (14 + 10 * len(series)))  # pixels of a panel
-    figure = panels_of(down, across, shown if panels else (), inner + GAP, below=GAP - LINE)
+    titles = shown if view.panels else ()
+    figure = panels_of(down, across, titles, inner + GAP, below=GAP - LINE)
     for place in range(len(shown)):
         cell = {"row": 1 + place // across, "col": 1 + place % across}
         mine = points[points["panel_"] == place]
         low, high, never, ticks = step_axis(mine["value_"])
         each: Any = mine.assign(never_=never).groupby("color_")
         for number, of_color in each:
-            _draw(figure, of_color, number, series, xlabel, cell)
-        for line in lines:
+            _draw(figure, of_color, number, series, view.xlabel, cell)
+        for line in view.lines:
             figure.add_vline(line, line={"color": "#777777", "dash": "dot", "width": 1}, **cell)
         if view.is_log:
             marks = {"tickvals": list(ticks), "ticktext": list(ticks.values())}
             figure.update_xaxes(type="log", range=np.log10([low, high]), **marks, **cell)
         if place + across >= len(shown):
-            figure.update_xaxes(title_text=broken(xlabel, across, LARGE_LETTER), **cell)
+            figure.update_xaxes(title_text=broken(view.xlabel, across, LARGE_LETTER), **cell)
     if len(series) > 1:
         for number, name in enumerate(series):
             figure.add_scatter(
@@ -87,11 +77,10 @@ def dots(
             )
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(map(escaped, names)))
     figure.update_yaxes(range=[len(names) - 0.4, -0.6]).update_yaxes(
-        title_text=escaped(rows), col=1
+        title_text=escaped(view.rows), col=1
     )
-    return lay_out(
-        figure, title or f"{xlabel} by {rows}: a dot per seed", down * (inner + GAP) - GAP
-    )
+    title = title or f"{view.xlabel} by {view.rows}: a dot per seed"
+    return lay_out(figure, title, down * (inner + GAP) - GAP)
 
 
 def _entered(runs: pd.DataFrame, claims: Claims) -> list[str]:

@@ -1,6 +1,4 @@
-"""Heads of a model: attention patterns and shift weights through training, maps of scores and of
-exact effects.
-"""
+"""Heads of a model: shift weights through training, maps of scores and of exact effects."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,85 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from jaxtyping import Float
 
 from ihlab.plots.grids import grid
 from ihlab.plots.head_map import DRAWN, colours_of, framed, grid_of, shown_scores
 from ihlab.plots.heads import SHIFT_COLORS, require_shift, shifted_token
-from ihlab.plots.interactive.base import DASHES, escaped, lay_out, panels_of, switch
+from ihlab.plots.interactive.base import DASHES, escaped, lay_out, panels_of
 from ihlab.plots.style import LINES, ORANGE
-from tasks.config import require
 
 GREEK = {"alpha": "α", "beta": "β"}
 HEIGHT = 210
 """Pixels of a row of panels with shift weights."""
-SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-LEGIBLE = 24
-"""Maximum number of tokens for which a pattern's axes name each one. In longer patterns only hover
-names them.
-"""
-
-
-def attention_patterns(
-    patterns: Float[np.ndarray, "step layer head query key"],
-    tokens: Sequence[int | str],
-    steps: Sequence[int],
-    title: str = "Attention patterns",
-) -> go.Figure:
-    """Draw every head's pattern on one sequence, with a slider over checkpoints: hover names both
-    tokens.
-
-    The last checkpoint is shown first. A pattern takes 5.3 bytes per weight; weights are rounded to
-    three decimals. Blue is positive attention, red negative. Raises `ConfigError` if steps or
-    tokens do not fit the patterns.
-    """
-    n_steps, n_layers, n_heads, n_queries, _ = patterns.shape
-    require(
-        len(steps) == n_steps,
-        f"There are {len(steps)} steps, but patterns of {n_steps} checkpoints.",
-    )
-    require(
-        len(tokens) == n_queries,
-        f"There are {len(tokens)} tokens, but patterns of {n_queries} positions.",
-    )
-    names = [
-        f"{escaped(token)}{str(place).translate(SUBSCRIPTS)}" for place, token in enumerate(tokens)
-    ]
-    titles = [f"head {layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
-    height = max(190, min(420, 760 // n_heads))
-    figure = panels_of(n_layers, n_heads, titles, height, below=12, shared_xaxes=True)
-    groups: dict[str, list[int]] = {}
-    for step, of_step in zip(steps, np.round(patterns, 3).astype(np.float32), strict=True):
-        for layer, head in np.ndindex(n_layers, n_heads):
-            groups.setdefault(str(step), []).append(len(figure.data))
-            figure.add_heatmap(
-                z=of_step[layer, head],
-                coloraxis="coloraxis",
-                hoverongaps=False,
-                row=layer + 1,
-                col=head + 1,
-                hovertemplate=f"head {layer}.{head}<br>query %{{y}}<br>key %{{x}}<br>attention %{{z:.3f}}"
-                "<extra></extra>",
-            )
-    colours: dict[str, Any] = {"colorscale": "Blues", "cmin": 0, "cmax": 1}
-    if (patterns < 0).any():
-        colours = {"colorscale": "RdBu", "cmin": -1, "cmax": 1}
-    figure.update_layout(coloraxis={**colours, "colorbar": {"title": "attention", "thickness": 12}})
-    ticks = {
-        "tickvals": list(range(len(names))),
-        "ticktext": names,
-        "tickfont": {"size": 11},
-        "showgrid": False,
-    }
-    figure.update_xaxes(**ticks, tickangle=-90).update_yaxes(**ticks, autorange="reversed")
-    figure.update_xaxes(title_text="key", row=n_layers).update_yaxes(title_text="query", col=1)
-    if len(names) * n_heads > 2 * LEGIBLE:
-        figure.update_xaxes(showticklabels=False, ticks="")
-    if len(names) > LEGIBLE:
-        figure.update_yaxes(showticklabels=False, ticks="")
-    lay_out(figure, title, 40 + n_layers * height)
-    switch(figure, groups, "slider", "training step ")
-    return figure
 
 
 def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over training") -> go.Figure:
@@ -145,13 +74,8 @@ def head_map(
     """
     scores, shown = shown_scores(scores, columns)
     maps = {name: grid_of(scores, name) for name in shown}
-    figure = _maps(
-        maps,
-        "head",
-        "layer",
-        "head %{y}.%{x}",
-        [colours_of(name, one) for name, one in maps.items()],
-    )
+    colours = [colours_of(name, one) for name, one in maps.items()]
+    figure = _maps(maps, "head", "layer", "head %{y}.%{x}", colours)
     for layer, head in framed(scores):  # a map's first row and column are layer 0 and head 0
         frame = {"x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
         figure.add_shape(
@@ -168,35 +92,27 @@ def effects(table: pd.DataFrame, *estimates: str, title: str = "Exact effects") 
     maps share one colour scale: blue raises the metric, red lowers it. Hover names the node and the
     number.
     """
-    row, column = ["layer"], ["head"]
+    row, column = "{layer}", "{head}"
     x, y, node = "head", "layer", "head %{y}.%{x}"
     if "from_layer" in table:
-        row, column = ["from_layer", "from_head"], ["to_layer", "to_head"]
+        row, column = "{from_layer}.{from_head}", "{to_layer}.{to_head}"
         x, y, node = "to an input of head", "from head", "head %{y} to %{x}"
     elif "input" in table:
         x = "head and input"
-    column += [name for name in ("input",) if name in table]
-    rows, columns = _node(table, row), _node(table, column)
-    row_names, column_names = list(rows.unique()), list(columns.unique())
-    effects_of = table.assign(row=rows, column=columns)
+    if "input" in table:
+        column += " {input}"
+    named = table.rename(columns={"effect": "exact effect"})
+    nodes: Any = table.to_dict("records")
+    named["row"] = [row.format(**each) for each in nodes]
+    named["column"] = [column.format(**each) for each in nodes]
+    row_names, column_names = list(named["row"].unique()), list(named["column"].unique())
     maps = {}
-    for name in ("effect", *estimates):
-        maps[name] = grid(effects_of, "row", "column", name, row_names, column_names)
-    maps = {"exact effect": maps.pop("effect"), **maps}
-    most = float(
-        np.nanmax(np.abs(table[["effect", *estimates]].to_numpy(dtype=float)), initial=1e-9)
-    )
+    for name in ("exact effect", *estimates):
+        maps[name] = grid(named, "row", "column", name, row_names, column_names)
+    drawn = named[list(maps)].to_numpy(dtype=float)
+    most = float(np.nanmax(np.abs(drawn), initial=1e-9))
     figure = _maps(maps, x, y, node, [("RdBu", -most, most)])
     return lay_out(figure, title, _height(maps))
-
-
-def _node(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
-    """Return the names of nodes: "1.0 q" of a layer, a head and an input."""
-    parts = [table[column].astype(str) for column in columns]
-    name = parts[0]
-    for column, text in zip(columns[1:], parts[1:], strict=True):
-        name = name + (" " if column == "input" else ".") + text
-    return name
 
 
 def _maps(

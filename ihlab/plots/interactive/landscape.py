@@ -1,8 +1,6 @@
-"""Draw the loss of Theorem 3.4 as a rotatable surface with descent and models' paths on it, and the
-map of basins.
-"""
+"""Draw the loss of Theorem 3.4 as a rotatable surface with descent and models' paths on it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from scipy.interpolate import RegularGridInterpolator
 from ihlab.plots.curves import Line
 from ihlab.plots.grids import grid
 from ihlab.plots.interactive.base import DASHES, escaped, lay_out, switch
-from ihlab.plots.style import BLUE, ORANGE, RED, STEPS
+from ihlab.plots.style import BLUE, RED
 from ihlab.plots.views import default_lines
 from tasks.config import require
 
@@ -46,11 +44,11 @@ def loss_surface(
     """
     paths = paths or {}
     require(len(surfaces) > 0, "There is no surface to draw.")
-    unknown = [name for name in paths if name not in surfaces]
-    require(
-        not unknown,
-        f"There are paths on '{''.join(unknown[:1])}', but the surfaces are {', '.join(surfaces)}.",
-    )
+    for name in paths:
+        require(
+            name in surfaces,
+            f"There are paths on '{name}', but the surfaces are {', '.join(surfaces)}.",
+        )
     figure, groups, layouts = go.Figure(), {}, {}
     height = max(float(np.ptp(table["loss"])) for table in surfaces.values())
     for name, table in surfaces.items():
@@ -89,61 +87,6 @@ def _require_grid(name: str, table: pd.DataFrame) -> None:
     )
 
 
-def basin_map(
-    table: pd.DataFrame, title: str = "Which solution does descent reach from each start?"
-) -> go.Figure:
-    """Draw the solution that each start reaches: induction shaded by its time, later is darker;
-    others in orange.
-
-    `table` is that of `ihlab.theory.landscape.basins`: alpha1, beta1, basin and decided on a full
-    grid. Hover names the start, the basin and the time.
-    """
-    is_induction = table["basin"] == "induction"
-    points = table.assign(
-        shade=np.log10(table["decided"].where(is_induction)),
-        other=table["basin"].mask(is_induction),
-    )
-    shade, other, decided = (
-        grid(points, "beta1", "alpha1", name) for name in ("shade", "other", "decided")
-    )
-    axes = {
-        "x": shade.columns.to_numpy(dtype=np.float32),
-        "y": shade.index.to_numpy(dtype=np.float32),
-    }
-    start = "start (%{x:.3f}, %{y:.3f})<br>"
-    shades = points["shade"].dropna()
-    ticks = [tick for tick in STEPS if shades.min() <= np.log10(tick) <= shades.max()]
-    figure = go.Figure()
-    figure.add_heatmap(
-        **axes,
-        z=shade.to_numpy(dtype=np.float32),
-        customdata=decided.to_numpy(dtype=np.float32),
-        colorscale="Blues",
-        hoverongaps=False,
-        colorbar={
-            "title": "time to<br>induction",
-            "tickvals": np.log10(ticks),
-            "ticktext": list(map(str, ticks)),
-        },
-        hovertemplate=f"{start}induction, decided at time %{{customdata:.4g}}<extra></extra>",
-    )
-    figure.add_heatmap(
-        **axes,
-        z=other.notna().where(other.notna()).to_numpy(dtype=np.float32),
-        text=other.fillna("").to_numpy(),
-        showscale=False,
-        colorscale=[[0, ORANGE], [1, ORANGE]],
-        hoverongaps=False,
-        hovertemplate=f"{start}%{{text}}<extra></extra>",
-    )
-    _corner(figure.add_scatter, x=[0], y=[1])
-    figure.update_xaxes(title_text="α₁ at the start").update_yaxes(
-        title_text="β₁ at the start", scaleanchor="x"
-    )
-    figure.update_xaxes(constrain="domain").update_yaxes(constrain="domain")
-    return lay_out(figure, title, 420)
-
-
 def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
     """Draw one surface, its streamlines and the induction corner."""
     losses = grid(table, "beta1", "alpha1", "loss")
@@ -165,12 +108,8 @@ def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
         name="descent",
         hoverinfo="skip",
     )
-    _corner(figure.add_scatter3d, **_on(table, np.array([[0.0, 1.0]])))
-
-
-def _corner(add: Callable[..., Any], **place: Any) -> None:
-    add(
-        **place,
+    figure.add_scatter3d(
+        **_on(table, np.array([[0.0, 1.0]])),
         mode="markers",
         marker={"color": RED, "size": 7, "symbol": "diamond"},
         name="induction head (0, 1)",

@@ -11,19 +11,18 @@ from ihlab.plots.views import Curves, Dots
 from tasks.config import require
 
 
-def view(declared: Any, data: pd.DataFrame, title: str, claims: Claims | None = None) -> go.Figure:
-    """Draw a declared `Dots` or `Curves` as an interactive figure. Raises `ConfigError` for any
-    other view.
+def view(
+    declared: Any, data: pd.DataFrame, title: str = "", claims: Claims | None = None
+) -> go.Figure:
+    """Draw a declared `Dots` or `Curves` as an interactive figure.
+
+    `claims`: as in `dots`. Raises `ConfigError` for any other view.
     """
+    if isinstance(declared, Dots):
+        return dots(declared, data, title, claims)
     require(
-        isinstance(declared, Dots | Curves),
+        isinstance(declared, Curves),
         f"'{title}' has no interactive picture: its view is neither Dots nor Curves of ihlab.plots.views.",
     )
-    of = declared
-    if isinstance(of, Curves):
-        return curves(
-            data, of.x, of.y, of.colors, of.panels, title=title, xlabel=of.xlabel, ylabel=of.ylabel
-        )
-    return dots(
-        data, of.rows, of.x, of.panels, of.colors, claims, of.lines, of.log, title, of.xlabel
-    )
+    fields = {name: getattr(declared, name) for name in ("panels", "xlabel", "ylabel")}
+    return curves(data, declared.x, declared.y, declared.colors, title=title, **fields)

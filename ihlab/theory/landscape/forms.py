@@ -137,19 +137,16 @@ def evaluate(
         n_tokens is None or other is None,
         "n_tokens and other are both given, but one follows from the other.",
     )
-    names = ("alpha1", "alpha2", "beta1", "beta2", "n_tokens", "other")
-    numbers = zip(names, (*point, n_tokens, other), strict=True)
-    values = {
-        name: np.asarray(number, dtype=np.float64) for name, number in numbers if number is not None
-    }
-    _check(values)
+    values = checked(point, n_tokens, other)
     rest = values["n_tokens"] - 2 if other is None else values["other"]  # the O(T) of S
     factors, a = _attention(values, rest)
     factors |= {"beta1": values["beta1"], "beta2": values["beta2"], "one": 1.0}
-    count = {"exact": rest - 2, "printed": rest, "listing": None}[
-        form
-    ]  # number of others in the denominator
-    log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(count)}
+    log_others = rest  # "listing" has exp(other) in the denominator
+    if form != "listing":
+        n_others = rest - 2 if form == "exact" else rest
+        with np.errstate(divide="ignore"):  # -inf if there are none
+            log_others = np.log(n_others)
+    log_counts = {"neighbours": np.log(2), "others": log_others}
 
     logits = {
         name: sum(c * factors[attention] * factors[beta] for c, beta, attention in terms)
@@ -177,50 +174,55 @@ def evaluate(
     )
 
 
-def _check(values: dict[str, Array]) -> None:
-    shapes = {name: tuple(value.shape) for name, value in values.items()}
+def checked(
+    point: Sequence[Numbers] | np.ndarray,
+    n_tokens: Numbers | None = None,
+    other: Numbers | None = None,
+) -> dict[str, Array]:
+    """Return the given numbers as float64 arrays, keyed by name. Raises `ConfigError` as `loss`
+    does.
+    """
+    names = ("alpha1", "alpha2", "beta1", "beta2", "n_tokens", "other")
+    values = {}
+    for name, number in zip(names, (*point, n_tokens, other), strict=True):
+        if number is not None:
+            values[name] = np.asarray(number, dtype=np.float64)
+            is_finite = bool(np.isfinite(values[name]).all())
+            require(is_finite, f"{name} holds a number that is not finite.")
     try:
-        np.broadcast_shapes(*shapes.values())
+        np.broadcast_arrays(*values.values())
     except ValueError:
-        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape)
+        listed = ", ".join(f"{name} {value.shape}" for name, value in values.items() if value.ndim)
         raise ConfigError(f"The shapes {listed} do not broadcast.") from None
-    for name, value in values.items():
-        require(bool(np.isfinite(value).all()), f"{name} holds a number that is not finite.")
     if "n_tokens" in values:
-        n_tokens = values["n_tokens"]
-        _refuse(
-            n_tokens[(n_tokens < 5) | (n_tokens != np.floor(n_tokens))],
-            "n_tokens is {}, but must be a whole number of at least 5: x_{{i-1}}, x_i, x_{{i+1}}, x_T and another.",
+        given = values["n_tokens"]
+        wrong = given[(given < 5) | (given != np.floor(given))]
+        require(
+            not wrong.size,
+            lambda: (
+                f"n_tokens is {wrong[0]:g}, but must be a whole number of at least 5: x_{{i-1}}, x_i, "
+                "x_{i+1}, x_T and another."
+            ),
         )
     if "other" in values:
-        other = values["other"]
-        _refuse(
-            other[other < 0],
-            "other is {}, but O(T) stands for a number of tokens and must not be negative.",
+        negative = values["other"][values["other"] < 0]
+        require(
+            not negative.size,
+            lambda: (
+                f"other is {negative[0]:g}, but O(T) stands for a number of tokens and must not be "
+                "negative."
+            ),
         )
-
-
-def _refuse(wrong: Array, message: str) -> None:
-    if len(wrong):
-        raise ConfigError(message.format(f"{float(wrong[0]):g}"))
+    return values
 
 
 def _attention(
     values: dict[str, Array], rest: Array
 ) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
     """Return a1, a2 and r, computed from exponents of at most 0 so that none overflows."""
-    zero = np.zeros_like(values["alpha1"])
-    top = np.maximum(np.maximum(values["alpha1"], values["alpha2"]), zero)
-    one, two, none = (
-        np.exp(values["alpha1"] - top),
-        np.exp(values["alpha2"] - top),
-        np.exp(zero - top),
-    )
+    alpha1, alpha2 = values["alpha1"], values["alpha2"]
+    top = np.maximum(np.maximum(alpha1, alpha2), 0.0)
+    one, two, none = np.exp(alpha1 - top), np.exp(alpha2 - top), np.exp(-top)
     s = 2 * one + two + rest * none
     a = (one / s, two / s, none / s)
     return dict(zip(("a1", "a2", "r"), a, strict=True)), a
-
-
-def _log(count: Array) -> Array:
-    """Return the log, -inf for 0, without a warning."""
-    return np.where(count > 0, np.log(np.where(count > 0, count, np.ones_like(count))), -np.inf)

@@ -64,21 +64,19 @@ def descend(
         "square holds alpha1 + alpha2 = beta1 + beta2 = 1, but a start does not satisfy it.",
     )
     times = np.arange(0, steps + 1, every)
-    visited, losses = (
-        np.empty((4, len(times), *point.shape[1:])),
-        np.empty((len(times), *point.shape[1:])),
-    )
+    visited, losses = [], []
     for step in range(steps + 1):
         value, by = evaluate(point, n_tokens, form, other)
         slope = np.array(by)
         if step % every == 0:
-            visited[:, step // every], losses[step // every] = point, value
+            visited.append(point)
+            losses.append(value)
         if square:
             along = (slope[0] - slope[1], slope[2] - slope[3])
             slope = np.stack([along[0], -along[0], along[1], -along[1]])
         point = point - lr * slope
-    a1, a2, b1, b2 = visited
-    return Path(times * lr, a1, a2, b1, b2, losses)
+    a1, a2, b1, b2 = np.stack(visited, axis=1)
+    return Path(times * lr, a1, a2, b1, b2, np.stack(losses))
 
 
 def flow(

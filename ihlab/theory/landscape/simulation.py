@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ihlab.runtime.settings import own_settings
-from ihlab.theory.landscape.forms import Numbers
-from tasks.config import ConfigError, require
+from ihlab.theory.landscape.forms import Numbers, checked
+from tasks.config import require
 
 _NUMBERS_AT_A_TIME = 2**23  # of float64: 64 MiB
 
@@ -45,32 +45,19 @@ def simulate(
     require(
         d_model is None or samples >= 2, f"samples is {samples}, but an error bar needs at least 2."
     )
-    parameters = [np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2)]
-    try:
-        shape = np.broadcast_shapes(*(x.shape for x in parameters))
-    except ValueError:
-        raise ConfigError(
-            f"The shapes {', '.join(str(x.shape) for x in parameters)} do not broadcast."
-        ) from None
-    require(
-        all(np.isfinite(x).all() for x in parameters),
-        "alpha1 .. beta2 hold a number that is not finite.",
-    )
-    points = torch.from_numpy(
-        np.stack([np.broadcast_to(x, shape).ravel() for x in parameters])
-    )  # [4, point]
+    parameters = checked((alpha1, alpha2, beta1, beta2))
+    grid = np.stack(np.broadcast_arrays(*parameters.values()))
+    points = torch.from_numpy(grid.reshape(4, -1))  # [4, point]
     products = inner_products(n_tokens, d_model, samples, seed)
+    size = max(1, _NUMBERS_AT_A_TIME // (len(products) * n_tokens))
     with torch.no_grad():
-        size = max(1, _NUMBERS_AT_A_TIME // (len(products) * n_tokens))
-        losses = torch.cat(
-            [simulated_loss(chunk, products, repeat) for chunk in points.split(size, dim=1)]
-        )
-    error = (
-        losses.std(dim=1) / len(products) ** 0.5 if len(products) > 1 else torch.zeros(len(losses))
-    )
-    return Simulated(
-        losses.mean(dim=1).numpy().reshape(shape), error.double().numpy().reshape(shape)
-    )
+        chunks = [simulated_loss(chunk, products, repeat) for chunk in points.split(size, dim=1)]
+    losses = torch.cat(chunks).numpy()
+    error = np.zeros(len(losses))
+    if len(products) > 1:
+        error = losses.std(axis=1, ddof=1) / len(products) ** 0.5
+    shape = grid.shape[1:]
+    return Simulated(losses.mean(axis=1).reshape(shape), error.reshape(shape))
 
 
 def inner_products(

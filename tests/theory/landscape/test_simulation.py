@@ -17,24 +17,13 @@ POINT = (0.3, 0.7, 0.4, 0.6)
 def test_each_sample_is_a_transformer_with_random_embeddings(repeat):
     """The same embeddings, drawn here from the same generator."""
     samples, n_tokens, d_model = 3, 9, 16
-    u = (
-        torch.randn(
-            samples,
-            n_tokens,
-            d_model,
-            generator=torch.Generator().manual_seed(4),
-            dtype=torch.float64,
-        )
-        / 4
-    )
+    generator = torch.Generator().manual_seed(4)
+    drawn = torch.randn(samples, n_tokens, d_model, generator=generator, dtype=torch.float64)
     tokens = torch.tensor([[*range(n_tokens), repeat - 1]])
-    losses = [
-        F.cross_entropy(
-            shifted_head(x, n_tokens + 1, POINT[:2], POINT[2:])(tokens)[:, -1],
-            torch.tensor([repeat]),
-        ).item()
-        for x in u
-    ]
+    losses = []
+    for x in drawn / 4:
+        model = shifted_head(x, n_tokens + 1, POINT[:2], POINT[2:])
+        losses.append(F.cross_entropy(model(tokens)[:, -1], torch.tensor([repeat])).item())
     simulated = landscape.simulate(*POINT, n_tokens, d_model, samples, seed=4, repeat=repeat)
     assert simulated.loss == pytest.approx(np.mean(losses), rel=0, abs=1e-12)
     assert simulated.error == pytest.approx(np.std(losses, ddof=1) / samples**0.5, rel=1e-9)
