@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ihlab.storage.files import locked, remove_partial, write_text
+from ihlab.storage.files import locked, write_text
 from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
 from ihlab.training.find_runs import name_to_open
 from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
+from tasks.files import remove_partial
 
 FAILED = "failed"
 """The status of a run that ended in an error. `ihlab.storage.stored` has the others."""

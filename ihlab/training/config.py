@@ -14,7 +14,7 @@ from ihlab.training.clamp import Clamp
 from ihlab.training.first_defaults import first_defaults
 from tasks import InductionTask, StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
-from tasks.config import config, renamed, require, shown, stored_names
+from tasks.config import config, renamed, require, require_least, shown, stored_names
 from tasks.registry import kinds
 
 LONGEST_NAME = 244  # bytes: a folder's name has at most 255, including the hash
@@ -110,18 +110,13 @@ class RunConfig:
         if self.model is None:
             sizes = {"d_vocab": self.task.vocab_size, "n_ctx": self.task.length}
             object.__setattr__(self, "model", ModelConfig(**DEFAULT_MODEL, **sizes))
-        least = dict.fromkeys(("steps", "batch_size", "accumulate", "eval_every", "eval_rows"), 1)
-        for name, bound in {**least, "checkpoints": 2, "warmup": 0, "seed": 0}.items():
-            value = getattr(self, name)
-            require(value >= bound, f"RunConfig.{name} is {value}, but must be at least {bound}.")
+        require_least(self, steps=1, batch_size=1, accumulate=1, eval_every=1, eval_rows=1)
+        require_least(self, checkpoints=2, warmup=0, seed=0, weight_decay=0, eval_growth=0)
         for name in ("lr", "clip"):
             value = getattr(self, name)
             require(
                 value is None or value > 0, f"RunConfig.{name} is {value}, but must be positive."
             )
-        for name in ("weight_decay", "eval_growth"):
-            value = getattr(self, name)
-            require(value >= 0, f"RunConfig.{name} is {value}, but must not be negative.")
         require(
             all(0 <= beta < 1 for beta in self.betas),
             f"RunConfig.betas is {self.betas}, but both must be in [0, 1).",
@@ -354,10 +349,7 @@ class Lessons:
             self.lengths == tuple(sorted({*self.lengths})) and min(self.lengths, default=0) >= 3,
             f"Lessons.lengths is {self.lengths}, but must be ascending numbers of tokens, at least 3.",
         )
-        require(
-            self.start >= 0 and self.every >= 1,
-            f"Lessons.start is {self.start} and every is {self.every}, but must be at least 0 and 1.",
-        )
+        require_least(self, start=0, every=1)
         require(
             0 < self.fraction < 1,
             f"Lessons.fraction is {self.fraction}, but must be between 0 and 1.",

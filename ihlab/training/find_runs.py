@@ -32,7 +32,8 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
             return folder
     if str(name) in kept.names():
         return kept.path(str(name))
-    within = listable(root if path.parent == Path() else path.parent)
+    within = root if path.parent == Path() else path.parent
+    listable(within)
     misspelt = get_close_matches(path.name[:100], kept.names(), n=1)
     folders: list[str] = []
     if within.is_dir() or not misspelt:

@@ -69,16 +69,8 @@ class Problem:
         values: dict[Parameter, int] = {}
         for parameter in _in_order(definitions):
             values[parameter] = definitions[parameter].value(values, modulus)
-        return cls(
-            modulus,
-            prompt.format,
-            flat,
-            prompt.query,
-            layers,
-            tuple(prompt.stated),
-            definitions,
-            values,
-        )
+        found = (prompt.query, layers, tuple(prompt.stated), definitions, values)
+        return cls(modulus, prompt.format, flat, *found)
 
     @property
     def answer(self) -> int:

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tasks.config import choose
 from tasks.text.corpus import SAMPLE, STDLIB, Document, distinct
@@ -33,20 +32,16 @@ def paragraphs(documents: Sequence[Document]) -> list[Document]:
         for line, docstring in _docstrings(document):
             for place, paragraph in enumerate(docstring.split("\n\n")):
                 if paragraph.strip():
-                    path, content = (
-                        f"{document.path}/{line:06}-{place:03}",
-                        paragraph.encode() + b"\n",
-                    )
-                    found.append(replace(document, path=path, content=content))
+                    path = f"{document.path}/{line:06}-{place:03}"
+                    found.append(Document(path, paragraph.encode() + b"\n"))
     return found
 
 
 def _docstrings(document: Document) -> list[tuple[int, str]]:
     """Return the first line of each docstring and its text without the indentation."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = [node for node in ast.walk(ast.parse(document.content)) if isinstance(node, documented)]
-    return [
-        (node.body[0].lineno, text)
-        for node in nodes
-        if (text := ast.get_docstring(node)) is not None
-    ]
+    found = []
+    for node in ast.walk(ast.parse(document.content)):
+        if isinstance(node, documented) and (text := ast.get_docstring(node)) is not None:
+            found.append((node.body[0].lineno, text))
+    return found

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import IGNORE, Batch
-from tasks.config import PATH, config, named, require, shown
+from tasks.config import PATH, config, named, require, require_least, shown
 from tasks.memory import require_rows
 from tasks.registry import register_task
 from tasks.text.corpus import SAMPLE, STDLIB
@@ -55,7 +55,7 @@ class TextTask:
             f"TextTask.vocab_size is {self.vocab_size}, but must be at least {BYTES}, which is bytes, and at most "
             f"{MOST_IDS}.",
         )
-        require(self.length >= 1, f"TextTask.length is {self.length}, but must be at least 1.")
+        require_least(self, length=1)
         require(
             self.pack or not self.bos,
             "TextTask.bos is True, but only packed documents begin with it: set pack.",

@@ -89,10 +89,7 @@ def test_without_letters_a_value_goes_by_its_pair():
     ("fields", "size"),
     [
         ({}, 5 + 29 + 23 + 52 + 24 + 2400),
-        ({"format": "compact"}, 5 + 9 + 23 + 52 + 24 + 2400),
-        ({"difficulty": "toy", "ops": "4", "format": "compact"}, 5 + 9 + 7 + 52 + 4 + 160),
         ({"modulus": 7, "format": "compact"}, 5 + 9 + 7 + 52 + 24 + 2400),
-        ({"difficulty": "mini", "ops": "4", "format": "compact"}, 5 + 9 + 7 + 52 + 4 + 16),
         (
             {"difficulty": "mini", "ops": "4", "format": "pairs"},
             5 + 9 + 7 + 52 + 3 * 16 + 4 * (3 + 2 + 1),
