@@ -73,7 +73,9 @@ class PairTask:
         queries = -(-(self.length - self.first_query) // 3)
         asked = rng.integers(0, len(first), (size, queries))
         order = np.concatenate([_distinct(rng, (size,), len(first), len(first)), asked], axis=1)
-        inputs = np.take_along_axis(contexts, order[..., None], axis=1).reshape(size, -1)
+        inputs = np.take_along_axis(contexts, order[..., None], axis=1).reshape(
+            size, 3 * order.shape[1]
+        )
         targets = np.full_like(inputs, IGNORE)
         targets[:, self.first_query + 1 :: 3] = inputs[:, self.first_query + 2 :: 3]
         inputs, targets = (np.ascontiguousarray(x[:, : self.length]) for x in (inputs, targets))

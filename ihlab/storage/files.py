@@ -161,10 +161,8 @@ def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result
     The kernel releases the lock when the process dies; worker processes do not inherit it. Raises
     `TakenError` with the message `taken` if another process still holds it after `wait` seconds.
     """
-    from filelock import (
-        FileLock,
-        Timeout,
-    )  # imports asyncio, which commands that lock nothing need not wait for
+    # It imports asyncio, which commands that lock nothing need not wait for.
+    from filelock import FileLock, Timeout
 
     try:  # raise if the file system cannot lock: the soft fallback would outlive a killed process
         held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)

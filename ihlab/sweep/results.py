@@ -106,9 +106,8 @@ def only_writer(path: Path) -> Iterator[None]:
         try:
             taken = f"Another sweep is writing {path}: wait for its end, or give another file."
             held.enter_context(locked(lock, taken))
-            held.callback(
-                lock.unlink, missing_ok=True
-            )  # runs before the lock is released, so no other process has it
+            # This runs before the lock is released, so no other process has it.
+            held.callback(lock.unlink, missing_ok=True)
             remove_partial(path.parent, glob.escape(path.name))
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None

@@ -161,9 +161,8 @@ class RunConfig:
 
     def _check_evaluations(self) -> None:
         """Raise `ConfigError` for more evaluations than a table of metrics can hold."""
-        dense = (
-            self.steps / self.eval_every
-        )  # an upper bound: growth widens the gaps after 1 / eval_growth of them
+        # An upper bound: growth widens the gaps after 1 / eval_growth of them.
+        dense = self.steps / self.eval_every
         if self.eval_growth * dense > 1:
             dense = 1 / self.eval_growth
         require(
@@ -399,16 +398,12 @@ def taught(run: RunConfig, lessons: Lessons) -> TaughtConfig:
 def _altered(settings: Any) -> dict[str, Any]:
     """Return the fields of a config that differ from `first_defaults`, nested configs included, without names."""
     stored, usual = stored_names(settings), first_defaults(type(settings))
-    values = {
-        stored[known.name]: getattr(settings, known.name)
-        for known in fields(settings)
-        if known.compare
-    }
-    return {
-        name: _content(value)
-        for name, value in values.items()
-        if name not in usual or value != usual[name]
-    }
+    altered = {}
+    for known in fields(settings):
+        name, value = stored[known.name], getattr(settings, known.name)
+        if known.compare and (name not in usual or value != usual[name]):
+            altered[name] = _content(value)
+    return altered
 
 
 def _content(value: Any) -> Any:
@@ -476,8 +471,8 @@ def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any
     if kind in kinds():
         return {"rule": 1, **_filled(kinds()[kind], stored)}
     unread = {name: value for name, value in stored.items() if name != "kind"}
-    vocab_size, length = (
-        stored.get("vocab_size", model.get("d_vocab")),
-        stored.get("length", model.get("n_ctx")),
-    )
-    return StoredTask(kind=kind, fields=unread, vocab_size=vocab_size, length=length)  # type: ignore[arg-type]  # checked
+    sizes: Any = {
+        "vocab_size": stored.get("vocab_size", model.get("d_vocab")),
+        "length": stored.get("length", model.get("n_ctx")),
+    }
+    return StoredTask(kind=kind, fields=unread, **sizes)

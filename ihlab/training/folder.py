@@ -170,7 +170,7 @@ class RunFolder:
         if not present(folder):
             return []
         try:
-            steps = [self._step_of(name) for name in os.listdir(folder)]
+            steps = list(map(self._step_of, os.listdir(folder)))
         except OSError as error:
             raise ConfigError(f"{folder} cannot be read ({error.strerror}).") from None
         return sorted(step for step in steps if step is not None)

@@ -27,21 +27,21 @@ def mixed(documents: Sequence[Document], rule: str) -> Sequence[Document]:
 
 def paragraphs(documents: Sequence[Document]) -> list[Document]:
     """Return each docstring paragraph as a document. Its directory is its file, so the split keeps each file whole."""
-    found = []
+    parts = []
     for document in documents:
         for line, docstring in _docstrings(document):
             for place, paragraph in enumerate(docstring.split("\n\n")):
                 if paragraph.strip():
                     path = f"{document.path}/{line:06}-{place:03}"
-                    found.append(Document(path, paragraph.encode() + b"\n"))
-    return found
+                    parts.append(Document(path, paragraph.encode() + b"\n"))
+    return parts
 
 
 def _docstrings(document: Document) -> list[tuple[int, str]]:
     """Return the first line of each docstring and its text without the indentation."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    found = []
+    docstrings = []
     for node in ast.walk(ast.parse(document.content)):
         if isinstance(node, documented) and (text := ast.get_docstring(node)) is not None:
-            found.append((node.body[0].lineno, text))
-    return found
+            docstrings.append((node.body[0].lineno, text))
+    return docstrings

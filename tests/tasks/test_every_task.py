@@ -119,9 +119,13 @@ CHECKSUMS = {
     MQARTask(): (1, 3180317340),
     DepoTask(): (1, 3885859934),
     IGSMTask(): (2, 2731727899),
-    IGSMTask(**TOY): (2, 0),
-    IGSMTask(difficulty="hard", ops="24", split="test", letters="ordered", length=1100): (2, 0),
-    IGSMTask(kind="igsm_flat", length=640): (1, 0),
+    IGSMTask(**TOY): (2, 1271768822),
+    IGSMTask(difficulty="hard", ops="24", split="test", letters="ordered", length=1100): (
+        2,
+        3568195588,
+    ),
+    IGSMTask(kind="igsm_flat", length=640): (1, 1968386739),
+    IGSMTask(**TOY | {"format": "pairs", "letters": "parts", "loss": "all"}): (2, 2218718727),
     TriggerTask(): (1, 987942598),
     CheckerTask(): (1, 970850455),
     PairTask(): (1, 3868088365),
@@ -175,7 +179,10 @@ def of_induction(batch):
     ("task", "roles"),
     [
         (InductionTask(vocab_size=60, length=40, score="first"), of_induction),
-        (MQARTask(length=36), lambda batch: [*"KV" * 4, *named(" Q", batch.targets[2, 8:] >= 0)]),
+        (
+            MQARTask(length=36),
+            lambda batch: [*"KV" * 4, *named(" Q", (batch.targets[2, 8:] >= 0) + 0)],
+        ),
         (NGramTask(vocab_size=9000, length=20), lambda batch: (["x1", "x2", "x3"] * 7)[:20]),
         (PairTask(vocab_size=4, length=11, letters=2), lambda batch: [*"abfabfab", "", "a", "b"]),
         (
@@ -253,7 +260,12 @@ BELOW = {
         {"vocab_size": 74, "length": 64},
     ],
     MultiHopTask: [{"vocab_size": 22}, {"max_hops": -1}, {"alphabet": 1}, {"length": 18}],
-    NGramTask: [{"order": 1}, {"length": 2}, {"table_size": 0}, {"table_seed": -1}],
+    NGramTask: [
+        {"order": 1, "table_size": 5},
+        {"length": 2},
+        {"table_size": 0},
+        {"table_seed": -1},
+    ],
     MQARTask: [{"pairs": 0}, {"length": 15}, {"vocab_size": 9}, {"value_gap": 0}],
     TriggerTask: [{"length": 2}, {"triggers": 0}, {"table_seed": -1}, {"vocab_size": 12}],
     CheckerTask: [{"vocab_size": 18}],

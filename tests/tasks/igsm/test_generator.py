@@ -15,7 +15,7 @@ from scipy.stats import binomtest, chisquare
 
 from tasks.igsm import IGSMTask
 from tasks.igsm.problem import Problem
-from tasks.igsm.words import CATEGORY_OF, NOUNS
+from tasks.igsm.words import CATEGORY_OF
 
 pytestmark = pytest.mark.slow
 
@@ -41,46 +41,6 @@ def drawn(name, size=400):
         Problem.parse(task.decode(rows.prompt(row)), modulus, flat=flat) for row in range(size)
     ]
     return list(zip(problems, steps, rows.ops.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_steps_take_their_operands_in_the_order_of_the_rule(name):
-    """A sum goes from left to right, then the constant comes in front; products come before their
-    sum.
-
-    The items that an abstract parameter counts come in any order.
-    """
-    for problem, steps, _ in drawn(name):
-        letter = {}
-        for header, *clauses in steps:
-            x, y, symbol = header.split()
-            written = [clause.split(" = ")[1] for clause in clauses]
-            assert written == expected(problem.definitions[x, y], y in NOUNS, letter, clauses)
-            letter[x, y] = symbol
-
-
-def expected(definition, in_any_order, letter, clauses):
-    """What stands after the first = of each clause, if the clauses define the letters with which
-    they begin.
-    """
-    results, sides, text = (clause[0] for clause in clauses), [], " ".join(clauses)
-
-    def write(*side):
-        sides.append(" ".join(side))
-        return next(results)
-
-    terms = [[letter[factor] for factor in term] for term in definition.terms]
-    if in_any_order:
-        terms = sorted(terms, key=lambda term: text.index(f" {term[0]} "))
-    symbols = [write(term[0], "*", term[1]) if len(term) > 1 else term[0] for term in terms]
-    left = symbols[0] if symbols else ""
-    for right in symbols[1:]:
-        left = write(left, definition.joined, right)
-    if definition.constant is not None:
-        write(str(definition.constant), *([definition.applied, left] if left else []))
-    elif not sides:
-        write(left)
-    return sides
 
 
 # The split
