@@ -118,13 +118,12 @@ def _hidden(path: Path) -> bool:
     return any(name.startswith(".") for name in path.parts)
 
 
-def digest(documents: Sequence[Document], rule: str = "") -> str:
-    """Return the SHA-256 of paths and contents, and of the rule of `tasks.text.mixes` that is applied to them."""
+def digest(documents: Sequence[Document]) -> str:
+    """Return the SHA-256 of paths and contents."""
     of_all = hashlib.sha256()
     for document in documents:
         of_all.update(f"{document.path}\0{len(document.content)}\0".encode())
         of_all.update(document.content)
-    of_all.update(rule.encode())
     return of_all.hexdigest()
 
 

@@ -15,7 +15,6 @@ from jaxtyping import Int64, UInt16
 from tasks.config import ConfigError, require
 from tasks.files import remove_partial, write_atomically
 from tasks.text.corpus import Corpus, Document, digest, read, split
-from tasks.text.mixes import mixed, parsed
 
 SIDES = ("train", "test")
 BYTES = 256
@@ -38,7 +37,7 @@ class Part:
 class Prepared:
     """A corpus as token ids.
 
-    - `sha256`: digest of the files as they were read, and of the rule that changes them (`tasks.text.mixes`);
+    - `sha256`: digest of the files as they were read;
     - `vocabulary`: the bytes of each id;
     - `train`, `test`: the training documents and the held-out documents.
     """
@@ -56,16 +55,15 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
     A corpus that was prepared before is read from the cache (`IHLAB_CACHE`, or the user's cache). Its file is named
     by a hash of the content, so that corpora never collide. It is written atomically, even by several writers.
 
-    Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), has an unknown rule, is too small for
-    the vocabulary, or has a file that is not UTF-8 (plain bytes accept any file).
+    Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), is too small for the vocabulary, or has
+    a file that is not UTF-8 (plain bytes accept any file).
     """
-    source, rule = parsed(corpus)
-    documents = read(source)
-    sha256 = digest(documents, rule)
+    documents = read(corpus)
+    sha256 = digest(documents)
     file = cache() / f"text-{RULE}-{sha256[:20]}-{vocab_size}.npz"
     prepared = _load(file, sha256)
     if prepared is None:
-        prepared = _encoded(sha256, split(mixed(documents, rule)), vocab_size)
+        prepared = _encoded(sha256, split(documents), vocab_size)
         _store(file, prepared)
     return prepared
 

@@ -24,7 +24,10 @@ SHIFTED = ModelConfig(
     [
         ({"what": "alhpa"}, "There is no clamp 'alhpa'; did you mean 'alpha'?"),
         ({"what": "alpha", "value": "zero"}, "Clamp.value is 'zero', but alpha needs a finite"),
-        ({"what": "pattern"}, "Clamp.value is None, but a pattern needs a name: previous, uniform"),
+        (
+            {"what": "pattern"},
+            "Clamp.value is None, but a pattern needs a name: previous, uniform, zero",
+        ),
         ({"what": "pattern", "value": "previus"}, "did you mean 'previous'?"),
         ({"what": "pattern", "column": 1, "value": "zero"}, "Clamp.column is 1, but a pattern has"),
     ],

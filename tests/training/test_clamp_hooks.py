@@ -91,12 +91,3 @@ def test_clamps_stay_through_resets_and_go_when_asked():
     assert not torch.equal(model(TOKENS), plain(TOKENS))
     model.reset_hooks(including_permanent=True)
     assert torch.equal(model(TOKENS), plain(TOKENS))
-
-
-def test_last_leaves_the_last_token_free():
-    plain, clamped = Transformer(GROUPED), Transformer(GROUPED)
-    install(clamped, [Clamp(what="pattern", layer=0, head=2, value="last")])
-    before, after = (model.run_with_cache(TOKENS)[1]["pattern", 0] for model in (plain, clamped))
-    assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
-    assert torch.equal(after[:, 2, -1], before[:, 2, -1])
-    assert torch.equal(after[:, 2, :-1], torch.zeros_like(after[:, 2, :-1]))
