@@ -134,7 +134,8 @@ def _read_sentence(
         number is None or number in numbers,
         f"The prompt cannot be read at {shown(text)}: {number} is not a number below the modulus.",
     )
-    operands = [_known(*pair, text) for pair in grammar.parameter.findall(terms)]
+    pairs = grammar.parameter.findall(terms)
+    operands = [_known(owner, owned, text) for owner, owned in pairs]
     definition = Definition(
         terms=tuple((operand,) for operand in operands),
         joined="-" if " - " in terms or "difference" in terms else "+",
