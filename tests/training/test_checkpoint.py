@@ -46,6 +46,15 @@ def test_a_flipped_bit_is_told_wherever_it_is(small, tmp_path):
     assert unnamed == 0
 
 
+def test_a_checksum_covers_names_types_and_shapes_in_any_order():
+    x, y = torch.arange(4.0), torch.ones(2)
+    same = [{"x": x, "y": y}, {"y": y, "x": x}]
+    others = [{"y": x, "x": y}, {"x": x.view(2, 2), "y": y}, {"x": x.view(torch.int32), "y": y}]
+    sums = [checkpoint.checksum(tensors, {}) for tensors in (*same, *others)]
+    assert sums[0] == sums[1]
+    assert len(set(sums)) == 4
+
+
 def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path, finished):
     weights = [p.clone() for p in finished.model().parameters()]
     for path in (finished.folder / "checkpoints").iterdir():
