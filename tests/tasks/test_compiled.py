@@ -1,13 +1,11 @@
 """The kernels' cache: used where there is a place, done without where there is none."""
 
-import os
-import time
+from contextlib import contextmanager
 
 import numba
 import pytest
 
 from tasks.compiled import kernel
-from tasks.files import one_at_a_time
 
 
 def double(x):
@@ -32,13 +30,16 @@ def test_a_damaged_cache_is_done_without(tmp_path, monkeypatch, damage):
     assert kernel(double)(4) == 8
 
 
-def test_a_process_waits_for_the_code_that_another_compiles(tmp_path, monkeypatch):
+def test_one_process_at_a_time_compiles_and_the_lock_is_taken_once(tmp_path, monkeypatch):
+    folders = []
+
+    @contextmanager
+    def noted(folder):
+        folders.append(folder)
+        yield
+
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("tasks.compiled.one_at_a_time", noted)
     call = kernel(double)
-    with one_at_a_time(next(tmp_path.iterdir())):
-        child = os.fork()
-        if not child:
-            os._exit(call(3))
-        time.sleep(0.2)
-        assert os.waitpid(child, os.WNOHANG) == (0, 0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+    assert [call(3), call(4)] == [6, 8]
+    assert folders == list(tmp_path.iterdir())
