@@ -13,6 +13,10 @@ IGNORE = -100
 The compiled kernels contain it as a constant: after a change here, delete `tasks/kernels/__pycache__`."""
 
 
+PER_LINE = 16
+"""Number of positions in a line of `in_lines`."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Sequences of one task.
@@ -97,24 +101,16 @@ def in_lines(
     """
     words = getattr(task, "words", lambda ids: [str(i) for i in ids])
     scored = (batch.answers if graded == "answer" else batch.targets)[row]
-    targets = [
-        words(np.array([target]))[0] if target != IGNORE else "" for target in scored.tolist()
-    ]
-    lines = {
-        "position": range(len(scored)),
-        "token": words(batch.inputs[row]),
-        "role": role,
-        graded: targets,
-    }
-    width, per_line = (
-        max(5, *(len(str(cell)) + 1 for cells in lines.values() for cell in cells)),
-        16,
-    )
+    positions = range(len(scored))
+    targets = [words(scored[t : t + 1])[0] if scored[t] != IGNORE else "" for t in positions]
+    tokens = words(batch.inputs[row])
+    lines = {"position": positions, "token": tokens, "role": role, graded: targets}
+    width = max(5, *(1 + len(str(cell)) for cells in lines.values() for cell in cells))
     text = []
-    for start in range(0, len(scored), per_line):
+    for start in range(0, len(scored), PER_LINE):
         for label, cells in lines.items():
             if len(cells):
-                shown = "".join(f"{cell!s:>{width}}" for cell in cells[start : start + per_line])
+                shown = "".join(f"{cell!s:>{width}}" for cell in cells[start : start + PER_LINE])
                 text.append(f"{label:<9}{shown}".rstrip())
         text.append("")
     return "\n".join([*text, note])

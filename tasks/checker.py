@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.config import config, require
+from tasks.config import config, require, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -73,12 +73,11 @@ class CheckerTask:
             self.length >= 8 and self.length % 4 == 0,
             f"CheckerTask.length is {self.length}, but must be a multiple of 4 and at least 8, which makes two pairs.",
         )
-        least = self.length // 2 + ASK + 1
-        require(
-            self.vocab_size >= least,
-            f"CheckerTask.vocab_size is {self.vocab_size}, but must be at least {least}: length={self.length} "
-            f"takes {self.length // 2} distinct tokens, besides the two answers and the question mark.",
+        distinct = (
+            f"{self.length // 2} distinct tokens, besides the two answers and the question mark"
         )
+        least = self.length // 2 + ASK + 1
+        require_least(self, f": length={self.length} takes {distinct}", vocab_size=least)
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences."""
@@ -92,10 +91,8 @@ class CheckerTask:
             np.take_along_axis(body[:, token::2], of % pairs, axis=1)
             for token, of in ((due_token, pair), (other, pair), (other, pair + neighbour))
         )
-        inputs, targets = (
-            np.empty((size, self.length), np.int64),
-            np.full((size, self.length), IGNORE),
-        )
+        inputs = np.empty((size, self.length), np.int64)
+        targets = np.full((size, self.length), IGNORE)
         inputs[:, :half] = body
         inputs[:, half::2] = np.choose(question - 1, (np.full_like(right, ASK), right, wrong))
         inputs[:, half + 1 :: 2] = due

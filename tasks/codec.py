@@ -101,13 +101,9 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 
 
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    known, hints, stored = (
-        {field.name: field for field in fields(cls)},
-        type_hints(cls),
-        stored_names(cls),
-    )
-    prefix = f"{name}." if name else ""
-    current = {was: now for now, was in stored.items()}
+    known = {field.name: field for field in fields(cls)}
+    hints, prefix = type_hints(cls), f"{name}." if name else ""
+    current = {was: now for now, was in stored_names(cls).items()}
     plain = without_removed(cls, {current.get(key, key): item for key, item in plain.items()})
     for unknown in plain.keys() - known.keys():
         choose(f"{cls.__name__} field", unknown, known)
@@ -115,7 +111,7 @@ def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> 
         optional = field.default is not MISSING or field.default_factory is not MISSING
         require(optional or field.name in plain, f"{prefix}{field.name} is missing.")
     values = {key: from_plain(hints[key], item, null, prefix + key) for key, item in plain.items()}
-    for key in (field.name for field in known.values() if PATH in field.metadata):
-        if isinstance(values.get(key), str) and not named(FromFile(values[key])):
-            values[key] = FromFile(values[key])
+    for key, value in values.items():
+        if PATH in known[key].metadata and isinstance(value, str) and not named(FromFile(value)):
+            values[key] = FromFile(value)
     return cls(**values)

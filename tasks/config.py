@@ -25,9 +25,8 @@ import numpy as np
 
 T = TypeVar("T", bound=type)
 
-LONGEST_GUESSED = (
-    200  # a longer name is cut before the search for the nearest one, whose time is quadratic in it
-)
+LONGEST_GUESSED = 200
+"""A longer name is cut before the search for the nearest one, whose time is quadratic in it."""
 _WORDS = {
     int: "a whole number",
     float: "a number",
@@ -91,6 +90,13 @@ def require_integer(name: str, value: Any, least: int) -> None:
         whole and value >= least,
         f"{name} is {shown(value)}, but must be an integer of at least {least}.",
     )
+
+
+def require_least(config: Any, why: str = "", **least: float) -> None:
+    """Raise `ConfigError` if a field of a config is below its least value. `why` ends the sentence."""
+    for name, bound in least.items():
+        value, owner = getattr(config, name), type(config).__name__
+        require(value >= bound, f"{owner}.{name} is {value}, but must be at least {bound}{why}.")
 
 
 def shown(value: Any) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import Batch, in_lines
-from tasks.config import config, require
+from tasks.config import config, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -58,24 +58,12 @@ class DepoTask:
     """Removed fields, each with the only value that a stored config may still have for it."""
 
     def __post_init__(self) -> None:
-        require(
-            self.max_hops >= 1, f"DepoTask.max_hops is {self.max_hops}, but must be at least 1."
-        )
-        require(
-            self.names > self.max_hops,
-            f"DepoTask.names is {self.names}, but must be above max_hops={self.max_hops}, so that no walk returns to "
-            "its start.",
-        )
-        require(
-            self._n_ids >= self.names,
-            f"DepoTask.vocab_size is {self.vocab_size}, which leaves {max(self._n_ids, 0)} ids for names={self.names}.",
-        )
-        least = 2 * self.names + 4
-        require(
-            self.length >= least,
-            f"DepoTask.length is {self.length}, but must be at least {least}: names={self.names} take 2 positions per "
-            "pair, and a query takes 3.",
-        )
+        require_least(self, max_hops=1)
+        require_least(self, ", so that no walk returns to its start", names=self.max_hops + 1)
+        ids = f": names={self.names}, {self.max_hops} numbers of hops, padding and bos"
+        require_least(self, ids, vocab_size=self.names + self.max_hops + 2)
+        positions = f": names={self.names} take 2 positions per pair, and a query takes 3"
+        require_least(self, positions, length=2 * self.names + 4)
 
     @property
     def begins_with(self) -> tuple[int, ...]:
@@ -87,20 +75,14 @@ class DepoTask:
         """The ids that are not tokens of names: padding, numbers of hops and "bos"."""
         return tuple(range(self.max_hops + 2))
 
-    @property
-    def _n_ids(self) -> int:
-        """Number of ids for names."""
-        return self.vocab_size - self.max_hops - 2
-
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.depo import draw_rows  # import numba only when sequences are drawn
 
         require_rows(self, size, rng)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        inputs, targets, hops = draw_rows(
-            seeds, self.names, self.max_hops, self._n_ids, self.length
-        )
+        n_ids = self.vocab_size - self.max_hops - 2
+        inputs, targets, hops = draw_rows(seeds, self.names, self.max_hops, n_ids, self.length)
         return Batch(inputs=inputs, targets=targets, groups={"hops": hops})
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import MayHaveBos, batch_with_bos, without_bos
-from tasks.config import config, require
+from tasks.config import config, require, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -72,13 +72,7 @@ class InductionTask(MayHaveBos):
     def __post_init__(self) -> None:
         if self.bos:
             without_bos(self)
-        require(
-            self.length >= 3,
-            f"InductionTask.length is {self.length}, but a repeat needs at least 3 positions.",
-        )
-        require(
-            self.min_token >= 0, f"InductionTask.min_token is {self.min_token}, but ids start at 0."
-        )
+        require_least(self, length=3, min_token=0)
         most = 2**31  # tokens are drawn in 32 bits
         require(
             self.vocab_size <= most,
@@ -88,12 +82,11 @@ class InductionTask(MayHaveBos):
             self.period is None or 2 <= self.period < self.length,
             f"InductionTask.period is {self.period}, but must be at least 2 and below the length, {self.length}.",
         )
-        drawable, distinct = self.vocab_size - self.min_token, self.period or self.length
-        require(
-            drawable >= distinct,
-            f"InductionTask.vocab_size is {self.vocab_size}, which leaves {max(drawable, 0)} ids from "
-            f"min_token={self.min_token} up; a sequence of length {self.length} draws {distinct} distinct ones, "
-            f"so vocab_size must be at least {distinct + self.min_token}.",
+        distinct = self.period or self.length
+        require_least(
+            self,
+            f": a sequence draws {distinct} distinct ids from min_token={self.min_token} up",
+            vocab_size=distinct + self.min_token,
         )
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import MayHaveBos, batch_with_bos, without_bos
-from tasks.config import config, require
+from tasks.config import config, require, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -60,22 +60,13 @@ class MQARTask(MayHaveBos):
     def __post_init__(self) -> None:
         if self.bos:
             without_bos(self)
-        require(self.pairs >= 1, f"MQARTask.pairs is {self.pairs}, but must be at least 1.")
-        require(
-            self.vocab_size // 2 - 1 >= self.pairs,
-            f"MQARTask.vocab_size is {self.vocab_size}, but must be at least {2 * self.pairs + 2}: "
-            f"pairs={self.pairs} take as many different keys from 1 .. vocab_size // 2 - 1.",
+        require_least(self, pairs=1, value_gap=1)
+        keys = f": pairs={self.pairs} take as many different keys from 1 .. vocab_size // 2 - 1"
+        require_least(self, keys, vocab_size=2 * self.pairs + 2)
+        places = (
+            f": pairs={self.pairs} take {1 + self.value_gap} positions each, and 2 for the query"
         )
-        require(
-            self.value_gap >= 1,
-            f"MQARTask.value_gap is {self.value_gap}, but must be at least 1, which is next to the key.",
-        )
-        least = self._n_front + 2 * self.pairs
-        require(
-            self.length >= least,
-            f"MQARTask.length is {self.length}, but must be at least {least}: "
-            f"pairs={self.pairs} take {1 + self.value_gap} positions each, and 2 more for the query.",
-        )
+        require_least(self, places, length=self._n_front + 2 * self.pairs)
         require(
             0 < self.power_a <= 1,
             f"MQARTask.power_a is {self.power_a}, but must be above 0 and at most 1, where gaps are uniform.",

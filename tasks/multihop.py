@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import Batch, in_lines
-from tasks.config import config, require
+from tasks.config import config, require, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -60,24 +60,11 @@ class MultiHopTask:
     alphabet: int = 4
 
     def __post_init__(self) -> None:
-        require(
-            self.max_hops >= 0,
-            f"MultiHopTask.max_hops is {self.max_hops}, but must not be negative.",
-        )
-        require(
-            self.alphabet >= 2,
-            f"MultiHopTask.alphabet is {self.alphabet}, but must be at least 2, as no two neighbours are equal.",
-        )
-        require(
-            self.blank < self.vocab_size,
-            f"MultiHopTask.vocab_size is {self.vocab_size}, but max_hops={self.max_hops} and alphabet={self.alphabet} "
-            f"need {self.blank + 1} symbols: {self.max_hops + 1} hop tokens, {self.alphabet} letters, none and blank.",
-        )
-        require(
-            self.length >= self.max_hops + 3,
-            f"MultiHopTask.length is {self.length}, but must be at least {self.max_hops + 3}: "
-            f"in a shorter sequence, max_hops={self.max_hops} hops never end at a letter.",
-        )
+        require_least(self, max_hops=0, alphabet=2)
+        symbols = f"{self.max_hops + 1} hop tokens, {self.alphabet} letters, none and blank"
+        require_least(self, f": {symbols}", vocab_size=self.blank + 1)
+        short = f": in a shorter sequence, max_hops={self.max_hops} hops never end at a letter"
+        require_least(self, short, length=self.max_hops + 3)
 
     @property
     def first_letter(self) -> int:

@@ -17,7 +17,7 @@ from jaxtyping import Int64, UInt64
 
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import MayHaveBos, batch_with_bos, without_bos
-from tasks.config import config, require
+from tasks.config import config, require, require_least
 from tasks.memory import require_memory, require_rows
 from tasks.registry import register_task
 
@@ -57,19 +57,8 @@ class NGramTask(MayHaveBos):
     def __post_init__(self) -> None:
         if self.bos:
             without_bos(self)
-        require(
-            self.vocab_size >= 2,
-            f"NGramTask.vocab_size is {self.vocab_size}, but an alphabet has at least 2 symbols.",
-        )
-        require(self.order >= 2, f"NGramTask.order is {self.order}, but must be at least 2.")
-        require(
-            self.length >= self.order,
-            f"NGramTask.length is {self.length}, but must be at least order={self.order}, the length of one n-gram.",
-        )
-        require(
-            self.table_size >= 1,
-            f"NGramTask.table_size is {self.table_size}, but must be at least 1.",
-        )
+        require_least(self, vocab_size=2, order=2, table_size=1, table_seed=0)
+        require_least(self, ", the order", length=self.order)
         require(
             self.order < 64
             and self.n_contexts < 2**63,  # computing the power itself can take for ever
@@ -80,10 +69,6 @@ class NGramTask(MayHaveBos):
             self.table_size <= self.n_contexts,
             f"NGramTask.table_size is {self.table_size}, but vocab_size={self.vocab_size} and order={self.order} "
             f"allow only {self.n_contexts} different contexts.",
-        )
-        require(
-            self.table_seed >= 0,
-            f"NGramTask.table_seed is {self.table_seed}, but must not be negative.",
         )
 
     @property

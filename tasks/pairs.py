@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.config import config, require
+from tasks.config import config, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -48,21 +48,11 @@ class PairTask:
     letters: int = 4
 
     def __post_init__(self) -> None:
-        require(
-            self.letters >= 2,
-            f"PairTask.letters is {self.letters}, but must be at least 2: a context has 2 different letters.",
-        )
-        require(
-            self.vocab_size >= 2 * self.letters,
-            f"PairTask.vocab_size is {self.vocab_size}, but must be at least {2 * self.letters}: half of the ids are "
-            f"letters, and a sequence has letters={self.letters} of them.",
-        )
-        least = self.first_query + 2
-        require(
-            self.length >= least,
-            f"PairTask.length is {self.length}, but must be at least {least}: the first query ends there, after "
-            f"the contexts of letters={self.letters}.",
-        )
+        require_least(self, ": a context has 2 different letters", letters=2)
+        half = f": half of the ids are letters, and a sequence has letters={self.letters} of them"
+        require_least(self, half, vocab_size=2 * self.letters)
+        after = f": the first query ends there, after the contexts of letters={self.letters}"
+        require_least(self, after, length=self.first_query + 2)
 
     @property
     def first_query(self) -> int:
@@ -75,13 +65,10 @@ class PairTask:
         n, half = self.letters, self.vocab_size // 2
         first, last = np.nonzero(~np.eye(n, dtype=bool))
         letters = _distinct(rng, (size,), half, n)
-        followers = half + _distinct(
-            rng, (size, n), self.vocab_size - half, n - 1
-        )  # [row, last letter, rank of first]
-        contexts = np.stack(
-            [letters[:, first], letters[:, last], followers[:, last, first - (first > last)]],
-            axis=2,
-        )  # [row, context, 3]
+        # [row, last letter, rank of first]
+        followers = half + _distinct(rng, (size, n), self.vocab_size - half, n - 1)
+        following = followers[:, last, first - (first > last)]
+        contexts = np.stack([letters[:, first], letters[:, last], following], axis=2)
 
         queries = -(-(self.length - self.first_query) // 3)
         asked = rng.integers(0, len(first), (size, queries))

@@ -2,9 +2,7 @@
 
 import dataclasses
 import sys
-import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, get_args
@@ -21,7 +19,7 @@ TASKS: dict[str, Any] = {}
 """Every task class, keyed by its kind: the name that `ihlab sample`, `ihlab train` and stored runs use."""
 
 LONGEST_MESSAGE = 900
-"""Maximum number of characters of a warning about a plug-in."""
+"""Maximum number of characters of a line about a plug-in."""
 
 _NEEDED = ("vocab_size", "length", "batch", "show")
 
@@ -47,15 +45,10 @@ def register_task(cls: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(cls)}
     missing = [needed for needed in _NEEDED if needed not in fields and not hasattr(cls, needed)]
     require(not missing, f"{name} is not a task: it has no {', '.join(missing)}.")
-    there = kinds().get(str(kind))
-    same = there is None or (there.__module__, there.__qualname__) == (
-        cls.__module__,
-        cls.__qualname__,
-    )
-    require(
-        same,
-        f"There is a task '{kind}' already, {there and there.__qualname__}: {name} needs another kind.",
-    )
+    there: Any = kinds().get(str(kind), cls)
+    same = (there.__module__, there.__qualname__) == (cls.__module__, cls.__qualname__)
+    taken = f"There is a task '{kind}' already, {there.__qualname__}"
+    require(same, f"{taken}: {name} needs another kind.")
     TASKS[str(kind)] = cls
     return cls
 
@@ -80,28 +73,17 @@ def rule_of(task: Any) -> int:
 def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
     """Register all entry points of a group of installed packages.
 
-    An entry point that raises an exception of any class is skipped with a warning, and the warning filters that it set
-    are undone. Where warnings are errors, the text is printed to standard error instead. The other entry points are
-    registered. Ctrl-C stops loading.
+    One that raises an exception of any class is skipped, with a line on standard error. Ctrl-C stops loading.
     """
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
-        with ExitStack() as filters:
-            filters.enter_context(warnings.catch_warnings())
-            try:
-                register(point.load())
-                filters.pop_all()  # keep the warning filters that the library set
-                continue
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # a faulty plugin must not break the package
-                said = f"{type(error).__name__}: {shown(error)}"
-        message = visible(f"The plug-in {point.name} ({point.value}) is left out: {said}")[
-            :LONGEST_MESSAGE
-        ]
         try:
-            warnings.warn(message, stacklevel=2)
-        except Warning:
-            print(message, file=sys.stderr)
+            register(point.load())
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a faulty plugin must not break the package
+            said = f"{type(error).__name__}: {shown(error)}"
+            message = f"The plug-in {point.name} ({point.value}) is left out: {said}"
+            print(visible(message)[:LONGEST_MESSAGE], file=sys.stderr)
 
 
 @config

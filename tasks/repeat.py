@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.config import config, require
+from tasks.config import config, require, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -43,15 +43,9 @@ class RepeatTask:
     followers: int = 1
 
     def __post_init__(self) -> None:
-        require(
-            self.length >= 3,
-            f"RepeatTask.length is {self.length}, but a repeat needs at least 3 positions.",
-        )
-        require(
-            self.vocab_size >= self.length - 1,
-            f"RepeatTask.vocab_size is {self.vocab_size}, but must be at least {self.length - 1}: a sequence of "
-            f"length={self.length} has that many different tokens.",
-        )
+        require_least(self, length=3)
+        different = f": a sequence of length={self.length} has that many different tokens"
+        require_least(self, different, vocab_size=self.length - 1)
         most = (self.length - 1) // 2
         require(
             1 <= self.followers <= most,

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.config import config, require
+from tasks.config import config, require_least
 from tasks.memory import require_memory, require_rows
 from tasks.registry import register_task
 
@@ -63,14 +63,11 @@ class TriggerTask:
     table_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("length", 3), ("triggers", 1), ("table_seed", 0)):
-            value = getattr(self, name)
-            require(value >= least, f"TriggerTask.{name} is {value}, but must be at least {least}.")
-        least = self.triggers + len(FOLLOWER_PROBABILITIES) + 1
-        require(
-            self.vocab_size >= least,
-            f"TriggerTask.vocab_size is {self.vocab_size}, but must be at least {least}: triggers={self.triggers} "
-            "need a follower that is no trigger and not among the four of the table.",
+        require_least(self, length=3, triggers=1, table_seed=0)
+        require_least(
+            self,
+            f": triggers={self.triggers} need a follower that is no trigger and not in the table",
+            vocab_size=self.triggers + len(FOLLOWER_PROBABILITIES) + 1,
         )
 
     @cached_property
@@ -83,10 +80,8 @@ class TriggerTask:
             f"A table of {self.vocab_size} tokens (TriggerTask.vocab_size)", 48 * self.vocab_size
         )
         rng, n = np.random.default_rng(self.table_seed), len(FOLLOWER_PROBABILITIES)
-        order, shifts = (
-            rng.permutation(self.vocab_size),
-            1 + rng.permutation(self.vocab_size - 1)[:n],
-        )
+        order = rng.permutation(self.vocab_size)
+        shifts = 1 + rng.permutation(self.vocab_size - 1)[:n]
         table = np.empty((self.vocab_size, n), dtype=np.int64)
         table[order] = order[(np.arange(self.vocab_size)[:, None] + shifts) % self.vocab_size]
         table.flags.writeable = False

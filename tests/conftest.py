@@ -60,8 +60,8 @@ FIRST = ("igsm", "test_kills.py", "test_compiled.py", "test_notebooks.py", "test
 """Parts of the paths of the longest files, which start first, so that none is still running alone
 at the end.
 
-One of pytest's workers gets all iGSM tests: a new clone compiles their kernels for 20 s. Another
-one then mostly waits for the processes that it kills, while the others compute.
+A new clone compiles the kernels of iGSM for a minute: one of pytest's workers does, and others that
+need them wait. Another one then mostly waits for the processes that it kills.
 """
 
 

@@ -7,10 +7,11 @@ process.
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -86,3 +87,13 @@ def python(script: str, *arguments: str, cwd: str | Path = ".") -> subprocess.Co
         process.join()
         printed = [path.read_text(encoding="utf-8") for path in (out, err)]
         return subprocess.CompletedProcess([script, *arguments], process.exitcode, *printed)
+
+
+def killed(write: Callable[[], object]) -> None:
+    """Run a function in a process that is killed, at its first `os.replace` if it gets there."""
+    child = os.fork()
+    if not child:
+        os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
+        write()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL

@@ -18,11 +18,11 @@ from safetensors.torch import save as serialised
 
 from ihlab.certify.sequences import Sequences, sequences_of
 from ihlab.model.transformer import Transformer
-from ihlab.storage.files import write_atomically
 from ihlab.storage.stored import read_tensors
 from tasks import Task
 from tasks.codec import from_plain, to_plain
 from tasks.config import require, shown
+from tasks.files import write_atomically
 
 PROVED, REFUTED, UNKNOWN = VERDICTS = ("proved", "refuted", "unknown")
 COLUMNS = {

@@ -13,9 +13,10 @@ from ihlab.certify.parts import STORED_AS_MIXED
 from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
-from ihlab.storage.files import as_folder, remove_partial, write_text
+from ihlab.storage.files import as_folder, write_text
 from tasks import InductionTask
 from tasks.config import require
+from tasks.files import remove_partial
 
 MOST_IDS = 32
 FASTEST = 8.0

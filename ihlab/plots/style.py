@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ihlab.storage.files import write_atomically
+from tasks.files import write_atomically
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,14 +1,11 @@
-"""Atomic files and locks. A reader sees the old content or the new, never a part. A lock has one
-holder.
+"""Atomic files and folders, and locks. A reader sees the old content or the new, never a part. A
+lock has one holder.
 """
 
 import errno
-import fcntl
 import filecmp
-import glob
 import json
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -19,6 +16,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from tasks.config import ConfigError, require, shown
+from tasks.files import force_to_disk, lock, naming, remove_partial, write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk, or of a user's part of it, that is full."""
@@ -26,29 +24,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 class TakenError(ConfigError):
     """Another process holds a lock."""
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a file beside `path`, force it to disk, then rename it into place.
-
-    Partial files of `path` that killed processes left are removed first. Raises `OSError` that
-    names `path` if the system does not allow it (a full disk, say). Then `path` is unchanged.
-    """
-    with _naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_partial(path.parent, glob.escape(path.name))
-        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-        held = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            _lock(held)
-            write(aside)
-            _force_to_disk(aside)
-            os.replace(aside, path)
-            with suppress(OSError):  # force the new name to disk too; not every file system can
-                _force_to_disk(path.parent)
-        finally:
-            aside.unlink(missing_ok=True)
-            os.close(held)
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
@@ -60,14 +35,14 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     names `folder` if the system does not allow it. `write` makes no folders. Files get the mode of
     new files, also if a library gave them another.
     """
-    with _naming(folder):
+    with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
         remove_partial(folder, "files")
         aside = folder / f".files.{secrets.token_hex(4)}.partial"
         aside.mkdir()
         held = os.open(aside, os.O_RDONLY)
         try:
-            _lock(held)
+            lock(held)
             write(aside)
             for path in folder.iterdir():
                 same = path == aside or (path.is_file() and _same_content(path, aside / path.name))
@@ -77,47 +52,17 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
                 )
             for path in sorted(aside.iterdir()):
                 path.chmod(stat.S_IMODE(os.fstat(held).st_mode) & 0o666)
-                _force_to_disk(path)
+                force_to_disk(path)
                 os.replace(path, folder / path.name)
             with suppress(OSError):
-                _force_to_disk(folder)
+                force_to_disk(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
             os.close(held)
 
 
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Name `path` in errors of the system.
-
-    A full disk's error names no file, and others name the temporary file, which the user does not
-    know. Libraries in Rust raise errors of their own, with the number of the system's error in the
-    text.
-    """
-    try:
-        yield
-    except Exception as error:
-        number = getattr(error, "errno", None)
-        if in_text := re.search(r"\(os error (\d+)\)", str(error)):
-            number = int(in_text[1])
-        if number is None:  # not an error of the system
-            raise
-        raise OSError(number, os.strerror(number), str(path)) from error
-
-
 def _same_content(one: Path, other: Path) -> bool:
     return other.is_file() and filecmp.cmp(one, other, shallow=False)
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock an open partial file or folder, if nobody holds it. The kernel releases it when the
-    process ends.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # held, or the file system has no locks
-        return False
-    return True
 
 
 def as_folder(what: str, folder: Any) -> Path:
@@ -163,53 +108,6 @@ def require_writable(what: str, folder: Path) -> None:
         if error.errno in FULL:  # no fault of the setting
             raise OSError(error.errno, error.strerror, str(there)) from None
         raise ConfigError(f"{said} nothing can be written to {there} ({error.strerror}).") from None
-
-
-def _force_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def remove_partial(folder: Path, name: str) -> None:
-    """Remove partial files and folders that killed processes left in a folder. `name`: a glob of
-    what they wrote.
-
-    Those that a living process writes are kept: it holds their lock. A link is kept, because nobody
-    locks through it.
-    """
-    for path in folder.glob(f".{name}.*.partial"):
-        try:  # without waiting for the other end of a FIFO
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # a link, or renamed by now
-            continue
-        try:
-            if _lock(descriptor):
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
-        finally:
-            os.close(descriptor)
-
-
-@contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block for the same folder, which is made if new. No
-    file is left there.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # not every file system has locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        with suppress(OSError):  # at once, although a forked process may hold the descriptor, too
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
 
 
 def require_no_link(path: Path) -> None:
@@ -263,10 +161,8 @@ def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result
     The kernel releases the lock when the process dies; worker processes do not inherit it. Raises
     `TakenError` with the message `taken` if another process still holds it after `wait` seconds.
     """
-    from filelock import (
-        FileLock,
-        Timeout,
-    )  # imports asyncio, which commands that lock nothing need not wait for
+    # It imports asyncio, which commands that lock nothing need not wait for.
+    from filelock import FileLock, Timeout
 
     try:  # raise if the file system cannot lock: the soft fallback would outlive a killed process
         held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)

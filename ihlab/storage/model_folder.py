@@ -123,14 +123,13 @@ def load(
     _require_size(files, config)
     rules = {"use_safetensors": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}
     model, said = read(files.name, *args, **(options | rules), output_loading_info=True)
-    lacking = sorted(said["missing_keys"])
-    reported = output_loading_info or not lacking
+    lacking = min(said["missing_keys"], default=None)
     require(
-        reported, lambda: f"{files.weights[0]}: the weights lack the tensor {shown(lacking[0])}."
+        output_loading_info or lacking is None,
+        f"{files.weights[0]}: the weights lack the tensor {shown(lacking)}.",
     )
-    for tensor, stored, wanted in (
-        () if ignore_mismatched_sizes else sorted(said["mismatched_keys"])
-    ):
+    if said["mismatched_keys"] and not ignore_mismatched_sizes:
+        tensor, stored, wanted = min(said["mismatched_keys"])
         raise ConfigError(
             f"{files.path}: {shown(tensor)} has the shape {list(wanted)}, but {list(stored)} in the weights."
         )
@@ -151,9 +150,8 @@ def tokenizer_of(name: str, local: bool = False) -> Any | None:
         for file in NAMING:
             _require_own_names(_stored(place, file, hub))
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **hub)
-        return (
-            tokenizer if len(tokenizer) > 1 else None
-        )  # some tokenizers without files load with an empty vocabulary
+        # Some tokenizers without files load with an empty vocabulary.
+        return tokenizer if len(tokenizer) > 1 else None
     except Exception as error:  # any of its files may be damaged
         if not local and Path(place, NAMING[0]).exists():
             warnings.warn(
@@ -262,11 +260,11 @@ def model_files(name: str | os.PathLike[str], **hub: Any) -> ModelFiles:
             isinstance(named, dict) and bool(named),
             f"{index}: weight_map is {shown(named)}, but must name files.",
         )
-        names = sorted({str(file) for file in named.values()}) if isinstance(named, dict) else []
+        assert isinstance(named, dict)
+        names = sorted({str(file) for file in named.values()})
         for file in names:
-            plain = Path(file).name == file and file.endswith(".safetensors")
             require(
-                plain,
+                Path(file).name == file and file.endswith(".safetensors"),
                 f"{index} names the file {shown(file)}, but must name .safetensors files of its own folder.",
             )
     weights = [_stored(place, file, hub) or path.with_name(file) for file in names]
@@ -285,10 +283,10 @@ def _config(place: str, hub: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     config = read_json(path, MOST_INDEX)
     for field, value in _parts(config, "it"):
         if isinstance(value, dict | list):
-            entries = (
-                f"{path}: {field} has {len(value)} entries, but must have at most {MOST_COUNT}."
+            require(
+                len(value) <= MOST_COUNT,
+                f"{path}: {field} has {len(value)} entries, but must have at most {MOST_COUNT}.",
             )
-            require(len(value) <= MOST_COUNT, entries)
         elif isinstance(value, int) and not LENGTHS.search(field):
             most = MOST_SIZE if SIZES.search(field) else MOST_COUNT
             require(abs(value) <= most, f"{path}: {field} is {value}, but must be at most {most}.")
@@ -321,10 +319,10 @@ def _require_own_files(folder: Path) -> None:
     excessive size.
     """
     templates = folder / TEMPLATES
-    for path in (
-        *folder.iterdir(),
-        *(templates.iterdir() if templates.is_dir() and _inside(templates, folder) else ()),
-    ):
+    paths = list(folder.iterdir())
+    if templates.is_dir() and _inside(templates, folder):
+        paths += templates.iterdir()
+    for path in paths:
         require(
             _inside(path, folder),
             f"{path} leads to {os.path.realpath(path)}, but links of a model must lead to files of its own folder, or "
@@ -362,17 +360,14 @@ def _require_own_names(path: Path | None) -> None:
     """Raise for a file of a tokenizer that names a file outside the model's folder."""
     if path is None:
         return
-    for _, text in _parts(
-        read_json(path, MOST_INDEX, most_digits=40), ""
-    ):  # a common model_max_length has 31
-        for named in (text, os.path.join(path.parent, text)) if isinstance(text, str) else ():
-            outside = (
-                os.path.exists(named)
-                and not os.path.isdir(named)
-                and not _inside(named, path.parent)
-            )
+    fields = read_json(path, MOST_INDEX, most_digits=40)  # a common model_max_length has 31
+    for _, text in _parts(fields, ""):
+        if not isinstance(text, str):
+            continue
+        for named in (text, os.path.join(path.parent, text)):
+            is_file = os.path.exists(named) and not os.path.isdir(named)
             require(
-                not outside,
+                not is_file or _inside(named, path.parent),
                 f"{path} names the file {shown(text)}, but must name files of its own folder.",
             )
 
@@ -392,19 +387,15 @@ def _require_size(files: ModelFiles, config: Any) -> None:
             )
             shapes += [opened.get_slice(name).get_shape() for name in names]
     unallocated = _unallocated(files, config, min(16 * len(shapes) + 4096, MOST_PARTS))
-    n_numbers, wanted = (
-        sum(map(math.prod, shapes)),
-        sum(tensor.numel() for tensor in unallocated.parameters()),
-    )
+    n_numbers = sum(map(math.prod, shapes))
+    wanted = sum(tensor.numel() for tensor in unallocated.parameters())
+    # Twice, because a tied unembedding is stored once.
     require(
-        wanted
-        <= max(2 * n_numbers, FREE_WEIGHTS),  # twice, because a tied unembedding is stored once
+        wanted <= max(2 * n_numbers, FREE_WEIGHTS),
         f"{files.path} describes a model of {wanted} weights, but {files.weights[0]} and its like hold {n_numbers}.",
     )
-    weights, buffers = (
-        sum(tensor.nbytes for tensor in of)
-        for of in (unallocated.parameters(), unallocated.buffers())
-    )
+    weights = sum(tensor.nbytes for tensor in unallocated.parameters())
+    buffers = sum(tensor.nbytes for tensor in unallocated.buffers())
     require(
         buffers <= max(4 * weights, FREE_BUFFERS),
         f"{files.path} describes buffers of {in_units(buffers)} beside weights of {in_units(weights)}.",

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
-from ihlab.storage.files import one_at_a_time, remove_partial, write_json, write_text
+from ihlab.storage.files import write_json, write_text
 from ihlab.storage.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
 from ihlab.study.experiment import PUBLISHED, Experiment, Scale
@@ -33,6 +33,7 @@ from ihlab.study.markdown import (
     verdict_counts,
 )
 from tasks.config import ConfigError, require
+from tasks.files import one_at_a_time, remove_partial
 
 if TYPE_CHECKING:  # Styler needs jinja2, which notebooks have
     from pandas.io.formats.style import Styler

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from ihlab.runtime.progress import progress_bar
@@ -103,22 +104,14 @@ def train_all(
                 f"The worker process that trained {todo[index].name} was killed {RETRIES + 1} times, most likely "
                 "because memory ran out: start again with a smaller --jobs; every run goes on from its last checkpoint."
             ) from None
-        every_member(
-            (index, todo[index].steps, rows.get(index, {}))
-        )  # with early stopping, it ended before that step
+        # With early stopping, it ended before that step.
+        every_member((index, todo[index].steps, rows.get(index, {})))
 
     stacked_configs = {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()}
     sizes = {i: len(group) for i, group in groups.items()}
     first = {i: todo[i] for i in groups}
-    in_processes(
-        first,
-        partial(_train, root, device, stacked_configs),
-        jobs,
-        RETRIES,
-        every_member,
-        ended,
-        sizes,
-    )
+    job = partial(_train, root, device, stacked_configs)
+    in_processes(first, job, jobs, RETRIES, every_member, ended, sizes)
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
@@ -223,9 +216,8 @@ def in_processes(
         while todo or running:
             while todo and idle:
                 worker = idle.pop()
-                index = next_job(
-                    todo, configs, worker.config, [configs[other] for other, _ in running.values()]
-                )
+                others = [configs[other] for other, _ in running.values()]
+                index = next_job(todo, configs, worker.config, others)
                 todo.remove(index)
                 worker.config = configs[index]
                 running[worker.submit(index, configs[index], job)] = index, worker
@@ -245,10 +237,11 @@ def in_processes(
                 else:
                     on_end(index, future)
     finally:
-        workers = [*idle, *(worker for _, worker in running.values())]
-        for worker in workers:
+        for _, worker in running.values():
+            idle.append(worker)
+        for worker in idle:
             worker.ask_to_stop()
-        for worker in workers:
+        for worker in idle:
             worker.pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -296,21 +289,20 @@ def steps_bar(
     reports its last step.
     """
     work = [_work(config) for config in configs]
-    fraction = dict.fromkeys(done, 1.0)  # of each run's steps
-    with progress_bar(
-        console, name, sum(work), initial=sum(work[index] for index in fraction)
-    ) as bar:
+    fraction = [0.0] * len(configs)  # of each run's steps
+    for index in done:
+        fraction[index] = 1.0
+    with progress_bar(console, name, sum(work), initial=float(np.dot(work, fraction))) as bar:
         latest = ""
 
         def show(update: Update) -> None:
             nonlocal latest
             index, step, row = update
             fraction[index] = min(1.0, step / configs[index].steps)
-            ended = sum(of_run == 1 for of_run in fraction.values())
+            ended = fraction.count(1.0)
             if row:
                 latest = f", {shortened(configs[index].name)}: {evaluated(row)}"
-            completed = sum(work[index] * of_run for index, of_run in fraction.items())
-            bar.reach(completed, f"{ended}/{len(configs)} runs{latest}")
+            bar.reach(float(np.dot(work, fraction)), f"{ended}/{len(configs)} runs{latest}")
 
         yield show
 
@@ -318,13 +310,8 @@ def steps_bar(
 def _work(config: RunConfig) -> int:
     """Return a run's cost in arbitrary units. Below a width of 64, steps hardly get shorter."""
     model = config.model
-    return (
-        config.steps
-        * config.batch_size
-        * config.task.length
-        * model.n_layers
-        * (64 + model.d_model)
-    )
+    positions = config.steps * config.batch_size * config.task.length
+    return positions * model.n_layers * (64 + model.d_model)
 
 
 class _Worker:
@@ -362,10 +349,8 @@ class _Worker:
 
 def _start_worker(parent: Connection, threads: int, files: Sequence[Path]) -> None:
     global _parent  # noqa: PLW0603  # a pool's initialiser can pass an object to its tasks only so
-    for signum in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # ignored between runs; while training, the loop saves and stops
+    # Ignored between runs. While training, the loop saves and stops.
+    for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     _parent = parent
     _idle.set()

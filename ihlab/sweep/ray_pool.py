@@ -71,14 +71,13 @@ def _started(jobs: int | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    alone = {"num_cpus": jobs, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if "RAY_ADDRESS" not in os.environ:
+        options |= {"num_cpus": jobs, "object_store_memory": OBJECT_STORE}
+        options["include_dashboard"] = False
     answer = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **({} if "RAY_ADDRESS" in os.environ else alone),
-        )
+        ray.init(**options)
     except Exception as error:  # Ray's processes and the network fail in many ways
         ray.shutdown()
         said = " ".join(str(error).split()).rstrip(".")
@@ -86,9 +85,8 @@ def _started(jobs: int | None) -> Iterator[None]:
             f"Ray cannot be started ({said}): try again, or use --engine local."
         ) from None
     if callable(answer) and threading.current_thread() is threading.main_thread():
-        signal.signal(
-            signal.SIGTERM, answer
-        )  # Ray's own handler would end the process while runs still train
+        # Ray's own handler would end the process while runs still train.
+        signal.signal(signal.SIGTERM, answer)
     try:
         yield
     finally:

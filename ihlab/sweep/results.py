@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ihlab.storage.files import locked, remove_partial, write_text
+from ihlab.storage.files import locked, write_text
 from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
 from ihlab.training.find_runs import name_to_open
 from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
+from tasks.files import remove_partial
 
 FAILED = "failed"
 """The status of a run that ended in an error. `ihlab.storage.stored` has the others."""
@@ -105,9 +106,8 @@ def only_writer(path: Path) -> Iterator[None]:
         try:
             taken = f"Another sweep is writing {path}: wait for its end, or give another file."
             held.enter_context(locked(lock, taken))
-            held.callback(
-                lock.unlink, missing_ok=True
-            )  # runs before the lock is released, so no other process has it
+            # This runs before the lock is released, so no other process has it.
+            held.callback(lock.unlink, missing_ok=True)
             remove_partial(path.parent, glob.escape(path.name))
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None

@@ -90,20 +90,14 @@ def sweep(
         with steps_bar(configs, set(range(len(points))) - set(todo), console) as show:
 
             def ended(index: int, future: Future[Any]) -> None:
-                killed = future.exception()
-                rows[index] = row = result_row(
-                    points[index], root, in_one_line(killed) if killed else future.result()
-                )
+                killed, steps = future.exception(), configs[index].steps
+                error = in_one_line(killed) if killed else future.result()
+                rows[index] = row = result_row(points[index], root, error)
                 if row["status"] == DONE:
-                    show(
-                        (
-                            index,
-                            configs[index].steps,
-                            {"eval_loss": row["eval_loss"], "accuracy": row["accuracy"]},
-                        )
-                    )
+                    latest = {name: row[name] for name in ("eval_loss", "accuracy")}
+                    show((index, steps, latest))
                 else:
-                    show((index, configs[index].steps, {}))
+                    show((index, steps, {}))
                     line = f"{configs[index].name}: {row['status']}. {row['error']}"
                     with tqdm.external_write_mode(file=console.file):  # above the bar
                         console.print(line, highlight=False, markup=False)
@@ -118,8 +112,7 @@ def sweep(
             if row["status"] == UNFINISHED:  # another process may have finished it meanwhile
                 rows[i] = result_row(points[i], root)
         table = write()
-        counts = ", ".join(
-            f"{count} {status}" for status, count in table["status"].value_counts().items()
-        )
-        console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
+        counts = table["status"].value_counts()
+        said = ", ".join(f"{count} {status}" for status, count in counts.items())
+        console.print(f"{said}; {time.perf_counter() - started:.0f} s.", highlight=False)
         return table

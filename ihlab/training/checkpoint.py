@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
-from ihlab.storage.files import write_atomically
 from ihlab.training.stored_checkpoint import ENTRY, About, read_checkpoint
 from tasks.config import ConfigError, require
+from tasks.files import write_atomically
 
 CHECKSUM = "crc32"
 """Key of the checksum in a file's metadata. Checkpoints written before it was introduced have none.
@@ -191,12 +191,9 @@ def load_optimizer(
     for name, tensor in state.items():
         missing = bool(tensor.isnan().any())
         require(not missing, f"The checkpoint {path} is damaged: its tensor '{name}' holds a NaN.")
-        counted = not name.startswith("step/") or tensor.item() in (
-            0,
-            step,
-        )  # 0: the parameter has had no gradient
+        # 0: the parameter has had no gradient.
         require(
-            counted,
+            not name.startswith("step/") or tensor.item() in (0, step),
             f"The checkpoint {path} is damaged: its tensor '{name}' is {tensor.tolist()}, not {step}.",
         )
     return state

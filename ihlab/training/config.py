@@ -14,7 +14,7 @@ from ihlab.training.clamp import Clamp
 from ihlab.training.first_defaults import first_defaults
 from tasks import InductionTask, StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
-from tasks.config import config, renamed, require, shown, stored_names
+from tasks.config import config, renamed, require, require_least, shown, stored_names
 from tasks.registry import kinds
 
 LONGEST_NAME = 244  # bytes: a folder's name has at most 255, including the hash
@@ -110,18 +110,13 @@ class RunConfig:
         if self.model is None:
             sizes = {"d_vocab": self.task.vocab_size, "n_ctx": self.task.length}
             object.__setattr__(self, "model", ModelConfig(**DEFAULT_MODEL, **sizes))
-        least = dict.fromkeys(("steps", "batch_size", "accumulate", "eval_every", "eval_rows"), 1)
-        for name, bound in {**least, "checkpoints": 2, "warmup": 0, "seed": 0}.items():
-            value = getattr(self, name)
-            require(value >= bound, f"RunConfig.{name} is {value}, but must be at least {bound}.")
+        require_least(self, steps=1, batch_size=1, accumulate=1, eval_every=1, eval_rows=1)
+        require_least(self, checkpoints=2, warmup=0, seed=0, weight_decay=0, eval_growth=0)
         for name in ("lr", "clip"):
             value = getattr(self, name)
             require(
                 value is None or value > 0, f"RunConfig.{name} is {value}, but must be positive."
             )
-        for name in ("weight_decay", "eval_growth"):
-            value = getattr(self, name)
-            require(value >= 0, f"RunConfig.{name} is {value}, but must not be negative.")
         require(
             all(0 <= beta < 1 for beta in self.betas),
             f"RunConfig.betas is {self.betas}, but both must be in [0, 1).",
@@ -166,9 +161,8 @@ class RunConfig:
 
     def _check_evaluations(self) -> None:
         """Raise `ConfigError` for more evaluations than a table of metrics can hold."""
-        dense = (
-            self.steps / self.eval_every
-        )  # an upper bound: growth widens the gaps after 1 / eval_growth of them
+        # An upper bound: growth widens the gaps after 1 / eval_growth of them.
+        dense = self.steps / self.eval_every
         if self.eval_growth * dense > 1:
             dense = 1 / self.eval_growth
         require(
@@ -354,10 +348,7 @@ class Lessons:
             self.lengths == tuple(sorted({*self.lengths})) and min(self.lengths, default=0) >= 3,
             f"Lessons.lengths is {self.lengths}, but must be ascending numbers of tokens, at least 3.",
         )
-        require(
-            self.start >= 0 and self.every >= 1,
-            f"Lessons.start is {self.start} and every is {self.every}, but must be at least 0 and 1.",
-        )
+        require_least(self, start=0, every=1)
         require(
             0 < self.fraction < 1,
             f"Lessons.fraction is {self.fraction}, but must be between 0 and 1.",
@@ -407,16 +398,12 @@ def taught(run: RunConfig, lessons: Lessons) -> TaughtConfig:
 def _altered(settings: Any) -> dict[str, Any]:
     """Return the fields of a config that differ from `first_defaults`, nested configs included, without names."""
     stored, usual = stored_names(settings), first_defaults(type(settings))
-    values = {
-        stored[known.name]: getattr(settings, known.name)
-        for known in fields(settings)
-        if known.compare
-    }
-    return {
-        name: _content(value)
-        for name, value in values.items()
-        if name not in usual or value != usual[name]
-    }
+    altered = {}
+    for known in fields(settings):
+        name, value = stored[known.name], getattr(settings, known.name)
+        if known.compare and (name not in usual or value != usual[name]):
+            altered[name] = _content(value)
+    return altered
 
 
 def _content(value: Any) -> Any:
@@ -484,8 +471,8 @@ def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any
     if kind in kinds():
         return {"rule": 1, **_filled(kinds()[kind], stored)}
     unread = {name: value for name, value in stored.items() if name != "kind"}
-    vocab_size, length = (
-        stored.get("vocab_size", model.get("d_vocab")),
-        stored.get("length", model.get("n_ctx")),
-    )
-    return StoredTask(kind=kind, fields=unread, vocab_size=vocab_size, length=length)  # type: ignore[arg-type]  # checked
+    sizes: Any = {
+        "vocab_size": stored.get("vocab_size", model.get("d_vocab")),
+        "length": stored.get("length", model.get("n_ctx")),
+    }
+    return StoredTask(kind=kind, fields=unread, **sizes)

@@ -15,7 +15,7 @@ def pick_device(name: str = "auto") -> torch.device:
     """
     require_one_process()
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.ones(1, device=device).item()  # on the meta device tensors have no values
@@ -28,8 +28,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 def require_one_process() -> None:
     """Raise `ConfigError` under `torchrun`."""
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
     require(
-        alone,
+        os.environ.get("WORLD_SIZE", "1") == "1",
         "One process trains a run: leave torchrun out, and use a sweep (ihlab sweep) for many runs at a time.",
     )

@@ -25,7 +25,7 @@ from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
 from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
 from ihlab.training.compiled import compiled
-from ihlab.training.config import ForkConfig, RunConfig, TaughtConfig
+from ihlab.training.config import RunConfig
 from tasks import IGNORE
 from tasks.config import ConfigError, require
 
@@ -63,19 +63,11 @@ def seeds(config: RunConfig, members: int) -> list[RunConfig]:
 def check_members(configs: Sequence[RunConfig]) -> None:
     """Raise `ConfigError` for members that cannot be stacked, naming the field."""
     require(bool(configs), "An ensemble needs at least one member.")
-    first = configs[0]
+    first, digests = configs[0], set[str]()
     for config in configs:
         require(
-            not isinstance(config, ForkConfig),
-            f"'{config.name}' is a fork, but forks are trained one at a time.",
-        )
-        require(
-            not isinstance(config, TaughtConfig),
-            f"'{config.name}' has lessons, but such runs are not stacked.",
-        )
-        require(
-            not config.clamped,
-            f"RunConfig.clamped of '{config.name}' is set, but stacked runs have no clamps.",
+            type(config) is RunConfig and not config.clamped,
+            f"'{config.name}' is a fork, or has lessons or clamps, but such runs are trained one at a time.",
         )
         dropout = config.model.dropout
         require(
@@ -87,13 +79,11 @@ def check_members(configs: Sequence[RunConfig]) -> None:
             differs is None,
             f"Members of an ensemble may differ in {', '.join(FREE)}, but {differs} is not the same in all of them.",
         )
-    known: dict[str, RunConfig] = {}
-    for config in configs:
         require(
-            config.digest not in known,
+            config.digest not in digests,
             f"Two members are the same run: seed {config.seed}, lr {config.lr}.",
         )
-        known[config.digest] = config
+        digests.add(config.digest)
 
 
 def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FREE) -> str | None:
@@ -231,8 +221,7 @@ def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> Train
     gathered = [member.queries for member in members if member.queries is not None]
     queries = None
     if len(gathered) == len(members):
-        least = math.ceil(members[0].tokens.shape[1] / 2) if half else 0
-        queries = _padded_stack(gathered, 0, least)
+        queries = _padded_stack(gathered, 0, math.ceil(half * members[0].tokens.shape[1] / 2))
     return TrainingBatch(
         tokens=torch.stack([member.tokens for member in members]),
         index=_padded_stack(index, 0),

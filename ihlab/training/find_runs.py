@@ -32,15 +32,16 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
             return folder
     if str(name) in kept.names():
         return kept.path(str(name))
-    within = listable(root if path.parent == Path() else path.parent)
+    within = root if path.parent == Path() else path.parent
+    listable(within)
     misspelt = get_close_matches(path.name[:100], kept.names(), n=1)
-    folders: list[str] = []
+    names: dict[str, str] = {}
     if within.is_dir() or not misspelt:
-        folders = [folder.name for folder in run_folders(within)]
-    require(bool(folders or misspelt), f"There are no runs in {within}.")
-    names = {folder: folder.rpartition("-")[0] for folder in folders}
-    named = [folder for folder in folders if names[folder] == path.name]
-    matching = named or [folder for folder in folders if folder.startswith(path.name)]
+        names = {folder.name: folder.name.rpartition("-")[0] for folder in run_folders(within)}
+    require(bool(names or misspelt), f"There are no runs in {within}.")
+    matching = [folder for folder in names if names[folder] == path.name]
+    if not matching:
+        matching = [folder for folder in names if folder.startswith(path.name)]
     if not matching:
         choose("run", path.name, {*names.values(), *misspelt})  # raises, with the nearest name
     if len(matching) > 1:

@@ -51,13 +51,7 @@ class RunFolder:
             config = from_dict(stored)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-        except (
-            TypeError,
-            ValueError,
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-        ) as error:  # of your own task
+        except Exception as error:  # of your own task
             raise ConfigError(
                 f"{path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())})."
             ) from None
@@ -103,14 +97,9 @@ class RunFolder:
             content = read_bytes(path)
         if content and record(content) == self._known_metrics(steps[-1]):
             with suppress(ValueError):  # not written by training
-                names, *_, cells = as_text(content, path).splitlines()
-                row = dict(
-                    zip(
-                        names.split(","),
-                        (float(cell or "nan") for cell in cells.split(",")),
-                        strict=True,
-                    )
-                )
+                names, *_, last = as_text(content, path).splitlines()
+                cells = [float(cell or "nan") for cell in last.split(",")]
+                row = dict(zip(names.split(","), cells, strict=True))
                 if row.get("step") == steps[-1]:
                     return row
         return {str(name): float(value) for name, value in self.metrics.iloc[-1].items()}
@@ -181,7 +170,7 @@ class RunFolder:
         if not present(folder):
             return []
         try:
-            steps = [self._step_of(name) for name in os.listdir(folder)]
+            steps = list(map(self._step_of, os.listdir(folder)))
         except OSError as error:
             raise ConfigError(f"{folder} cannot be read ({error.strerror}).") from None
         return sorted(step for step in steps if step is not None)

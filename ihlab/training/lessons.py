@@ -67,16 +67,15 @@ class LessonBook:
         earlier = [renewal for renewal in self.config.renewals() if renewal <= step]
         if earlier:
             path = self.run.lessons_path(earlier[-1])
-            stored = checkpoint.load(path, about=self.run.about(earlier[-1])).get(
-                "lessons", torch.zeros(0)
-            )
+            loaded = checkpoint.load(path, about=self.run.about(earlier[-1]))
+            stored = loaded.get("lessons", torch.zeros(0))
+            lengths = {length + 1 for length in self.config.lessons.lengths}
             require(
                 stored.ndim == 2
                 and stored.dtype == torch.int64
                 and stored.shape[1] == self.lessons.shape[1]
                 and bool(((stored >= PADDING) & (stored < self.config.model.d_vocab)).all())
-                and {*(stored >= 0).sum(dim=1).tolist()}
-                <= {length + 1 for length in self.config.lessons.lengths},
+                and {*(stored >= 0).sum(dim=1).tolist()} <= lengths,
                 f"{path} does not hold lessons of the run: remove the run's folder to train it anew.",
             )
             self.lessons = stored.numpy()

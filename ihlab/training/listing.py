@@ -65,10 +65,10 @@ def _facts(run: RunFolder) -> dict[str, Any]:
     elif run.diverged:
         status = DIVERGED
     last = {"step": 0, "accuracy": math.nan}
-    first = (
-        {config.first_step} if isinstance(config, ForkConfig) else set()
-    )  # a fork begins with a checkpoint
-    if run.has_metrics or done or not set(run.checkpoints) <= first:
+    begins_with = set()
+    if isinstance(config, ForkConfig):
+        begins_with.add(config.first_step)
+    if run.has_metrics or done or not set(run.checkpoints) <= begins_with:
         last = run.last_evaluation()
         require("accuracy" in last, f"{run.folder / 'metrics.csv'} has no column 'accuracy'.")
     return {

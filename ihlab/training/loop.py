@@ -231,18 +231,15 @@ class Training:
     ) -> None:
         self.device, self.report, self.stacked = device, report, stacked
         self.configs = [run.config for run in runs]
-        self.config = max(
-            self.configs, key=lambda config: config.lr
-        )  # stacked members take fractions of its updates
+        # Stacked members take fractions of its updates.
+        self.config = max(self.configs, key=lambda config: config.lr)
         self.writers = [RunWriter(run, callback) for run in runs]
         self.ongoing = list(range(len(runs)))
         models = [initial_model(config).to(device) for config in self.configs]
         install(models[0], self.config.clamps)  # clamped runs are not stacked
         self.running_loss = torch.zeros(len(runs), device=device)
         self.loss_steps = 0
-        self.book = (
-            None if find is None else LessonBook(runs[0], find)
-        )  # runs with lessons are not stacked
+        self.book = None if find is None else LessonBook(runs[0], find)  # such runs are not stacked
         self.step, states = self._resume(models)
         self.resumed_from = self.step if resumed_from is None else resumed_from
         self.in_training: Stack | SingleModel
@@ -260,9 +257,8 @@ class Training:
         self.in_unit_interval = [self.parameters[name] for name in projected(models[0])]
         self.evaluator = Evaluator(self.config, device, len(runs))
         # Only dropout and a registered attention draw random numbers.
-        self._draws_random_numbers = (
-            self.config.model.dropout > 0 or VARIANTS[self.config.model.attention].registered
-        )
+        model = self.config.model
+        self._draws_random_numbers = model.dropout > 0 or VARIANTS[model.attention].registered
 
     def _resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
         """Load the last checkpoint that all members have into the models.
@@ -272,11 +268,9 @@ class Training:
         common = set.intersection(*(set(writer.resumable()) for writer in self.writers))
         step = max(common, default=0)
         stored = []
-        if common:
-            stored = [
-                writer.load(step, model, self.device)
-                for writer, model in zip(self.writers, models, strict=True)
-            ]
+        for writer, model in zip(self.writers, models, strict=True):
+            if common:
+                stored.append(writer.load(step, model, self.device))
         for writer in self.writers:  # after checking that all can be resumed
             writer.forget_after(step)
         if not stored:
@@ -295,9 +289,7 @@ class Training:
         """
         lessons = [] if self.book is None else self.book.batches(step)
         drawn = [microbatches(config, step, lessons) for config in self.configs]
-        pieces = [
-            self.in_training.joined(list(of_members)) for of_members in zip(*drawn, strict=True)
-        ]
+        pieces = [self.in_training.joined(of_members) for of_members in zip(*drawn, strict=True)]
         if self.device.type == "cuda":
             return [each_tensor(piece, Tensor.pin_memory) for piece in pieces]
         return pieces
@@ -312,15 +304,12 @@ class Training:
             # small step.
             generator = torch.default_generator if self.device.type == "cpu" else torch
             generator.manual_seed(dropout_seed(config.seed, self.step))
+        half = torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16")
         for piece in pieces:
             batch = piece.to(self.device)
             with explained() if config.compile else nullcontext():
-                with torch.autocast(
-                    self.device.type, torch.bfloat16, enabled=config.precision == "bf16"
-                ):
-                    losses = (
-                        self.in_training.summed_losses(batch) / batch.total
-                    )  # nats per target of the whole step
+                with half:  # nats per target of the whole step
+                    losses = self.in_training.summed_losses(batch) / batch.total
                 losses.sum().backward()
             self.running_loss += losses.detach()
         if config.clip is not None:
@@ -378,9 +367,8 @@ class Training:
         """Return the microbatches of each step that is left."""
         if self.book is None:
             return prefetch(self.batches, self.step, last)
-        return map(
-            self.batches, range(self.step, last)
-        )  # the next batch needs the lessons found after this step
+        # The next batch needs the lessons found after this step.
+        return map(self.batches, range(self.step, last))
 
     @torch.no_grad()
     def _evaluate(self) -> None:
@@ -428,9 +416,8 @@ class Training:
         )
         state = checkpoint.optimizer_state(self.parameters, self.optimizer)
         for i in set(only or self.ongoing) & set(self.ongoing):
-            contents = Stored(
-                weights(i), self.in_training.member(state, i), self.running_loss[i], self.loss_steps
-            )
+            moments = self.in_training.member(state, i)
+            contents = Stored(weights(i), moments, self.running_loss[i], self.loss_steps)
             self.writers[i].save(self.step, contents)
 
     def _conclude_reached(self) -> bool:

@@ -29,18 +29,16 @@ def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> N
     sequences = config.batch_size // config.accumulate
     width = model.n_layers * (model.d_model + 2 * model.kv_heads * model.head_width)
     activations = sequences * length * width * (2 if config.precision == "bf16" else 4)
-    on_device = {
-        f"the weights of {_shape(model)}": members * 4 * _trained_bytes(model)
-        + _other_bytes(model),
-        f"the activations of {sequences} sequences of {length} positions (batch_size / accumulate)": members
-        * activations,
-    }
+    weights = members * 4 * _trained_bytes(model) + _other_bytes(model)
+    batch = members * rows_memory(config.task, config.batch_size)
+    held_out = rows_memory(config.task, config.eval_rows)
+    read = (
+        f"the activations of {sequences} sequences of {length} positions (batch_size / accumulate)"
+    )
+    on_device = {f"the weights of {_shape(model)}": weights, read: members * activations}
     on_host = {
-        f"a batch of {config.batch_size} sequences (batch_size)": members
-        * rows_memory(config.task, config.batch_size),
-        f"{config.eval_rows} held-out sequences (eval_rows)": rows_memory(
-            config.task, config.eval_rows
-        ),
+        f"a batch of {config.batch_size} sequences (batch_size)": batch,
+        f"{config.eval_rows} held-out sequences (eval_rows)": held_out,
     }
     if device.type == "cuda":  # batches are drawn on the host
         limit = torch.cuda.get_device_properties(device).total_memory
@@ -49,13 +47,12 @@ def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> N
         limit, on_device = machine_memory(), on_device | on_host
     _require_within(limit, on_device)
     require_registered(config.task)
-    scored = draw(
-        config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS), packed=True
-    )
-    probed = (TASK_ROWS, PREFIX_REPEATS * task_period(config.task))
-    for rows, positions in (
-        [probed] if answer_places(scored) is None else [scored.inputs.shape, probed]
-    ):
+    most = min(config.eval_rows, ANSWER_ROWS)
+    scored = draw(config.task, EVAL_SEED, "eval", 0, most, packed=True)
+    shapes = [(TASK_ROWS, PREFIX_REPEATS * task_period(config.task))]
+    if answer_places(scored) is not None:
+        shapes.insert(0, scored.inputs.shape)
+    for rows, positions in shapes:
         what = f"the attention patterns of {rows} sequences of {positions} positions (length), which evaluations score"
         _require_within(limit, on_device | {what: 4 * rows * model.n_heads * positions**2})
 

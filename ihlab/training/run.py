@@ -16,7 +16,6 @@ from ihlab.storage.files import (
     append_text,
     is_file,
     locked,
-    remove_partial,
     require_no_link,
     write_json,
     write_text,
@@ -31,6 +30,7 @@ from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from ihlab.training.stored_metrics import as_csv
 from tasks.config import require, shown
+from tasks.files import remove_partial
 from tasks.registry import require_registered
 
 TO_CREATE = 10.0  # seconds

@@ -26,6 +26,10 @@ run folder's name.
 """
 
 
+PACKAGES = ("ihlab", "torch", "numpy", "transformer-lens")
+"""Packages whose versions `done.json` states."""
+
+
 def require_callback(callback: Callback | None) -> None:
     """Raise `ConfigError` if a callback is neither None nor a function."""
     require(
@@ -91,9 +95,8 @@ class RunWriter:
         weights = checkpoint.load_weights(path, model, about, device)
         state = checkpoint.load_optimizer(self.run.optimizer_path(step), step, model, about, device)
         self._require_same_data(stored_about(path))
-        self.started = (
-            time.perf_counter() - state.pop("tally/seconds").item()
-        )  # as if never interrupted
+        # As if never interrupted.
+        self.started = time.perf_counter() - state.pop("tally/seconds").item()
         stored = Stored(weights, state, state.pop("tally/loss"), int(state.pop("tally/steps")))
         if step == self.config.first_step and not self.run.has_metrics:  # a fork's first step
             return stored
@@ -164,21 +167,18 @@ class RunWriter:
         seconds = time.perf_counter() - self.started
         last = int(self.rows[-1]["step"])  # before `steps` after early stopping
         tokens = (last - self.config.first_step) * self.config.batch_size * self.config.task.length
+        machine = platform.machine()
+        if device.type == "cuda":
+            machine = torch.cuda.get_device_name(device)
         summary: dict[str, Any] = {
             "steps": last,
             "n_params": n_params,
             "seconds": round(seconds, 3),
             "resumed_from": resumed_from,
-            "tokens_per_second": round(
-                tokens / max(seconds, 1e-9)
-            ),  # a coarse clock may show no time
-            "device": torch.cuda.get_device_name(device)
-            if device.type == "cuda"
-            else platform.machine(),
+            "tokens_per_second": round(tokens / max(seconds, 1e-9)),  # a clock may show no time
+            "device": machine,
             "threads": torch.get_num_threads(),
-            "versions": {
-                name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")
-            },
+            "versions": {name: version(name) for name in PACKAGES},
             **more,
         }
         if hasattr(self.config.task, "provenance"):

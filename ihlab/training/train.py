@@ -165,9 +165,9 @@ def train_ensemble(
     require_callback(callback)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
     where = pick_device(device)
-    most = (
-        best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
-    )
+    most = min(stack or len(configs), len(configs))
+    if stack is None:
+        most = best_stack(configs[0], len(configs), where)
     runs = _create(configs, root, where, most)
     todo = [run for run in runs if not run.done and not run.diverged]
     _warn_of_ended([run for run in runs if run not in todo], report, callback)
@@ -198,10 +198,10 @@ def _train(
 ) -> None:
     """Train runs to their end under their locks, stacked if there are several."""
     shown_progress = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
-    own_rng = torch.random.fork_rng([device] if device.type == "cuda" else [])  # of dropout
+    devices = [device] if device.type == "cuda" else []
     with (
         ExitStack() as locks,
-        own_rng,
+        torch.random.fork_rng(devices),  # of dropout
         deferred_interrupt() as interrupted,
         shown_progress as reported,
     ):

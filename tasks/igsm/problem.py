@@ -69,16 +69,9 @@ class Problem:
         values: dict[Parameter, int] = {}
         for parameter in _in_order(definitions):
             values[parameter] = definitions[parameter].value(values, modulus)
-        return cls(
-            modulus,
-            prompt.format,
-            flat,
-            prompt.query,
-            layers,
-            tuple(prompt.stated),
-            definitions,
-            values,
-        )
+        stated = tuple(prompt.stated)
+        read = (prompt.query, layers, stated, definitions, values)
+        return cls(modulus, prompt.format, flat, *read)
 
     @property
     def answer(self) -> int:

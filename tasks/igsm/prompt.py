@@ -48,7 +48,8 @@ def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
     Raises `ConfigError` with the first sentence that does not have the format.
     """
     words = list(tokens[1:] if tokens and tokens[0] == "<bos>" else tokens)
-    words = words[: words.index("<sol>")] if "<sol>" in words else words
+    if "<sol>" in words:
+        words = words[: words.index("<sol>")]
     format = _format_of(words)
     *sentences, question = re.split(r"(?<= \.) ", " ".join(words))
     stated: dict[Parameter, Definition] = {}
@@ -127,19 +128,18 @@ def _read_sentence(
 ) -> tuple[Parameter, Definition]:
     grammar = _grammar(format)
     match, (x, y) = _fit(grammar.sentence, text, "a sentence", format)
-    number, applied, terms = (
-        match["number"],
-        match["applied"] or "",
-        match["inner"] or match["terms"] or "",
-    )
-    known = number is None or number in numbers
+    number, applied = match["number"], match["applied"] or ""
+    terms = match["inner"] or match["terms"] or ""
     require(
-        known,
+        number is None or number in numbers,
         f"The prompt cannot be read at {shown(text)}: {number} is not a number below the modulus.",
     )
-    return _known(x, y, text, instance=True), Definition(
-        tuple((_known(owner, owned, text),) for owner, owned in grammar.parameter.findall(terms)),
-        "-" if " - " in terms or "difference" in terms else "+",
-        None if number is None else numbers[number],
-        "*" if applied[:1] in ("*", "t") else "+",
+    pairs = grammar.parameter.findall(terms)
+    operands = [_known(owner, owned, text) for owner, owned in pairs]
+    definition = Definition(
+        terms=tuple((operand,) for operand in operands),
+        joined="-" if " - " in terms or "difference" in terms else "+",
+        constant=numbers.get(number),
+        applied="*" if applied[:1] in ("*", "t") else "+",
     )
+    return _known(x, y, text, instance=True), definition

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from tasks.batch import IGNORE, Batch
-from tasks.config import config, require
+from tasks.config import config, require, require_least
 from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
 from tasks.igsm.words import JOINT, SPECIAL, Language, language
 from tasks.memory import require_rows
@@ -60,13 +60,7 @@ class Problems:
 
     def only(self, rows: Bool[np.ndarray, " row"] | slice) -> "Problems":
         """Return the selected problems, in order."""
-        return Problems(
-            self.tokens[rows],
-            self.answers[rows],
-            self.prompt_size[rows],
-            self.size[rows],
-            self.ops[rows],
-        )
+        return Problems(*(values[rows] for values in vars(self).values()))
 
 
 @register_task
@@ -131,7 +125,7 @@ class IGSMTask:
             self.modulus is None or 2 <= self.modulus <= 1000,
             f"IGSMTask.modulus is {self.modulus}, but must be at least 2 and at most 1000.",
         )
-        require(self.length >= 4, f"IGSMTask.length is {self.length}, but must be at least 4.")
+        require_least(self, length=4)
         require(
             self.draw == "smaller" or not self.flat,
             f"IGSMTask.draw is '{self.draw}', but with kind='{self.kind}' the number of operations is not drawn: leave "
@@ -272,10 +266,8 @@ def fit(task: IGSMTask) -> tuple[float, int]:
 
 
 def _draw(task: IGSMTask, seeds: np.ndarray, most_tokens: int) -> Problems:
-    from tasks.igsm.kernels.rows import (
-        Wanted,
-        draw_rows,
-    )  # import numba only when problems are drawn
+    # Import numba only when problems are drawn.
+    from tasks.igsm.kernels.rows import Wanted, draw_rows
     from tasks.igsm.kernels.structure import Limits
 
     size = task.dimensions
@@ -300,26 +292,14 @@ def _words(language: Language) -> "Words":
     """Return the vocabulary for the kernel: the first id of each part."""
     from tasks.igsm.kernels.language import FUNCTION, Words
 
-    _, _, number, letter, category, noun = np.cumsum(
-        [0, *(len(words) for words in language.parts[:-1])]
-    ).tolist()
+    starts = np.cumsum([0, *map(len, language.parts[:-1])]).tolist()
+    _, _, number, letter, category, noun = starts
     pair = np.empty((0, 0), np.int64)
     if language.format == "pairs":
         owned = (*language.categories, *language.nouns)
         category, noun = 0, len(language.categories)
         pair = np.array([[language.ids.get(f"{x}{JOINT}{y}", 0) for y in owned] for x in owned])
     function = np.array([language.ids.get(word, 0) for word in FUNCTION])
-    size = language.difficulty
-    natural = language.format == "natural"
-    return Words(
-        natural,
-        function,
-        number,
-        letter,
-        category,
-        noun,
-        pair,
-        size.domains,
-        size.pools,
-        size.pool_size,
-    )
+    size, natural = language.difficulty, language.format == "natural"
+    sizes = size.domains, size.pools, size.pool_size
+    return Words(natural, function, number, letter, category, noun, pair, *sizes)

@@ -67,9 +67,8 @@ def read(corpus: str) -> tuple[Document, ...]:
         sources = (
             path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts)
         )
-        paths = (
-            path for path in sources if not path.name.startswith("_sysconfigdata")
-        )  # differs between machines
+        # _sysconfigdata differs between machines.
+        paths = (path for path in sources if not path.name.startswith("_sysconfigdata"))
     elif corpus == SAMPLE:
         root = Path(__file__).parents[1]
         paths = root.rglob("*.py")
@@ -119,13 +118,12 @@ def _hidden(path: Path) -> bool:
     return any(name.startswith(".") for name in path.parts)
 
 
-def digest(documents: Sequence[Document], rule: str = "") -> str:
-    """Return the SHA-256 of paths and contents, and of the rule of `tasks.text.mixes` that is applied to them."""
+def digest(documents: Sequence[Document]) -> str:
+    """Return the SHA-256 of paths and contents."""
     of_all = hashlib.sha256()
     for document in documents:
         of_all.update(f"{document.path}\0{len(document.content)}\0".encode())
         of_all.update(document.content)
-    of_all.update(rule.encode())
     return of_all.hexdigest()
 
 
@@ -141,12 +139,11 @@ def split(documents: Sequence[Document]) -> Corpus:
         len(documents) > 1,
         "TextTask.corpus has a single file, but must have at least two: one is held out.",
     )
-    together = (
-        len({document.directory for document in documents}) == 1
-    )  # then each file is a group of its own
     groups: dict[str, list[Document]] = {}
     for document in documents:
-        groups.setdefault(document.path if together else document.directory, []).append(document)
+        groups.setdefault(document.directory, []).append(document)
+    if len(groups) == 1:  # then each file is a group of its own
+        groups = {document.path: [document] for document in documents}
     sizes = {
         name: sum(len(document.content) for document in group) for name, group in groups.items()
     }

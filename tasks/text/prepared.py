@@ -1,23 +1,22 @@
 """A corpus as token ids, prepared once and kept in a file outside the repository."""
 
 import os
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64, UInt16
 
-from tasks.config import require
+from tasks.config import ConfigError, require
+from tasks.files import remove_partial, write_atomically
 from tasks.text.corpus import Corpus, Document, digest, read, split
-from tasks.text.mixes import mixed, parsed
 
-Split = Literal["train", "test"]
+SIDES = ("train", "test")
 BYTES = 256
 """Size of the vocabulary of plain bytes."""
 MOST_IDS = 2**16
@@ -38,7 +37,7 @@ class Part:
 class Prepared:
     """A corpus as token ids.
 
-    - `sha256`: digest of the files as they were read, and of the rule that changes them (`tasks.text.mixes`);
+    - `sha256`: digest of the files as they were read;
     - `vocabulary`: the bytes of each id;
     - `train`, `test`: the training documents and the held-out documents.
     """
@@ -56,16 +55,15 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
     A corpus that was prepared before is read from the cache (`IHLAB_CACHE`, or the user's cache). Its file is named
     by a hash of the content, so that corpora never collide. It is written atomically, even by several writers.
 
-    Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), has an unknown rule, is too small for
-    the vocabulary, or has a file that is not UTF-8 (plain bytes accept any file).
+    Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), is too small for the vocabulary, or has
+    a file that is not UTF-8 (plain bytes accept any file).
     """
-    source, rule = parsed(corpus)
-    documents = read(source)
-    sha256 = digest(documents, rule)
+    documents = read(corpus)
+    sha256 = digest(documents)
     file = cache() / f"text-{RULE}-{sha256[:20]}-{vocab_size}.npz"
     prepared = _load(file, sha256)
     if prepared is None:
-        prepared = _encoded(sha256, split(mixed(documents, rule)), vocab_size)
+        prepared = _encoded(sha256, split(documents), vocab_size)
         _store(file, prepared)
     return prepared
 
@@ -138,11 +136,9 @@ def _text(document: Document) -> str:
     try:
         return document.content.decode()
     except UnicodeDecodeError:
-        require(
-            False,
-            f"{document.path} of the corpus is not UTF-8: it can only be read as bytes (vocab_size=256).",
-        )
-        raise
+        raise ConfigError(
+            f"{document.path} of the corpus is not UTF-8: it can only be read as bytes (vocab_size=256)."
+        ) from None
 
 
 def _trained(texts: Sequence[str], vocab_size: int) -> Any:
@@ -179,31 +175,33 @@ def byte_of_character() -> dict[str, int]:
 
 
 def _store(file: Path, prepared: Prepared) -> None:
-    """Write a temporary file and rename it to `file`."""
-    train, test = prepared.train, prepared.test
+    """Write a cache file atomically. Remove what killed processes left in the cache."""
     arrays: dict[str, Any] = {
-        "train": train.ids,
-        "train_bounds": train.bounds,
-        "test": test.ids,
-        "test_bounds": test.bounds,
+        "sha256": np.array(prepared.sha256),
+        "vocabulary": np.array([token.hex() for token in prepared.vocabulary]),
     }
+    for side in SIDES:
+        part: Part = getattr(prepared, side)
+        arrays |= {side: part.ids, f"{side}_bounds": part.bounds}
+
+    def write(aside: Path) -> None:
+        with aside.open("wb") as opened:  # given a name, NumPy would add a suffix
+            np.savez(opened, **arrays)
+
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{file.name}-", dir=file.parent) as beside:
-            written = Path(beside) / file.name
-            vocabulary = np.array([token.hex() for token in prepared.vocabulary])
-            np.savez(written, sha256=np.array(prepared.sha256), vocabulary=vocabulary, **arrays)
-            written.replace(file)
+        remove_partial(file.parent, "text-*")
+        write_atomically(file, write)
     except OSError:
-        require(False, f"{file} cannot be written: set IHLAB_CACHE to a folder that can.")
+        raise ConfigError(
+            f"{file} cannot be written: set IHLAB_CACHE to a folder that can."
+        ) from None
 
 
 def _load(file: Path, sha256: str) -> Prepared | None:
     """Return the contents of a cache file, or None if it is missing, damaged or from another corpus."""
     try:
         with file.open("rb") as opened, np.load(opened) as stored:
-            train = Part(stored["train"], stored["train_bounds"])
-            test = Part(stored["test"], stored["test_bounds"])
+            train, test = (Part(stored[side], stored[f"{side}_bounds"]) for side in SIDES)
             vocabulary = tuple(map(bytes.fromhex, stored["vocabulary"].tolist()))
             if stored["sha256"] == sha256:
                 return Prepared(sha256, vocabulary, train, test)

@@ -8,11 +8,10 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import IGNORE, Batch
-from tasks.config import PATH, config, named, require, shown
+from tasks.config import PATH, config, named, require, require_least, shown
 from tasks.memory import require_rows
 from tasks.registry import register_task
 from tasks.text.corpus import SAMPLE, STDLIB
-from tasks.text.mixes import parsed
 from tasks.text.prepared import BYTES, MOST_IDS, Part, Prepared, encode, prepare
 
 
@@ -30,8 +29,7 @@ class TextTask:
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
-            sources of the package `tasks`; stdlib:paragraphs or sample:paragraphs: the paragraphs of their docstrings;
-            or a folder, whose files are all read, except hidden ones.
+            sources of the package `tasks`; or a folder, whose files are all read, except hidden ones.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the training
             documents.
         length: Number of input tokens in a sequence.
@@ -55,7 +53,7 @@ class TextTask:
             f"TextTask.vocab_size is {self.vocab_size}, but must be at least {BYTES}, which is bytes, and at most "
             f"{MOST_IDS}.",
         )
-        require(self.length >= 1, f"TextTask.length is {self.length}, but must be at least 1.")
+        require_least(self, length=1)
         require(
             self.pack or not self.bos,
             "TextTask.bos is True, but only packed documents begin with it: set pack.",
@@ -76,7 +74,7 @@ class TextTask:
         Raises `ConfigError` as `tasks.text.prepared.prepare` does, and for a folder that only a stored file names.
         """
         require(
-            parsed(self.corpus)[0] in (STDLIB, SAMPLE) or named(self.corpus),
+            self.corpus in (STDLIB, SAMPLE) or named(self.corpus),
             f"The corpus {shown(self.corpus)} is named only in a stored file, so it is not read: name it yourself, "
             "with --corpus, or in Python by tasks.config.name_path.",
         )

@@ -41,7 +41,7 @@ from ihlab.cli.usage import in_one_sentence
         ),
         (
             "train --task.min-token -5",
-            "InductionTask.min_token is -5, but ids start at 0. For all options: ",
+            "InductionTask.min_token is -5, but must be at least 0. For all options: ",
         ),
         ("trian", "There is no command 'trian'; did you mean 'train'?"),
         (

@@ -7,7 +7,6 @@ import fcntl
 import glob
 import os
 import re
-import signal
 import stat
 import threading
 import time
@@ -20,14 +19,13 @@ from ihlab.storage.files import (
     append_text,
     is_file,
     locked,
-    one_at_a_time,
-    remove_partial,
     require_writable,
-    write_atomically,
     write_folder,
     write_text,
 )
 from tasks import ConfigError
+from tasks.files import one_at_a_time, remove_partial, write_atomically
+from tests.forked import killed
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path):
@@ -137,16 +135,6 @@ def test_a_row_is_appended_after_the_bytes_that_are_known(tmp_path, monkeypatch)
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(OSError, match="symbolic links"):
         append_text(tmp_path / "link", "4\n", 6)
-
-
-def killed(write):
-    """Run a function in a process that is killed, at its first `os.replace` if it gets there."""
-    child = os.fork()
-    if not child:
-        os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
-        write()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
 def test_the_next_write_removes_what_a_killed_one_left_and_keeps_what_another_process_writes(

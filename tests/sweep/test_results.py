@@ -55,15 +55,7 @@ def test_a_finished_run_as_training_leaves_it(tmp_path):
     assert Run.open(row["run"]).folder == run.folder
     assert (row["seed"], row["status"], row["error"]) == (3, "done", "")
     assert (row["n_params"], row["seconds"]) == (run.done["n_params"], run.done["seconds"])
-    for name in (
-        "step",
-        "tokens",
-        "train_loss",
-        "eval_loss",
-        "accuracy",
-        "accuracy_first",
-        "accuracy_hops_2",
-    ):
+    for name in "step tokens train_loss eval_loss accuracy accuracy_first accuracy_hops_2".split():
         assert row[name] == last[name], name
     assert not [name for name in row if name.startswith(("prefix", "alpha"))]
 
@@ -104,25 +96,14 @@ def test_what_a_folder_says_goes_before_an_error(tmp_path):
     assert not point(2).config.folder(tmp_path).exists()
 
 
-@pytest.fixture
-def tables(tmp_path):
-    """Two seeds: neither, the first, and both finished."""
-    points = [point(0), point(1)]
-    none = as_table([result_row(p, tmp_path / "runs") for p in points])
-    first = stored(points[0], tmp_path / "runs", [0.5, math.nan], done=True)
-    one = as_table([first, result_row(points[1], tmp_path / "runs")])
-    both = as_table([first, stored(points[1], tmp_path / "runs", [0.25], diverged=True)])
-    return none, one, both
-
-
 @pytest.mark.parametrize("content", ["", "x,y\n1,2\n", "\x00\x01"])
-def test_other_files_are_left_alone(tables, tmp_path, content):
+def test_other_files_are_left_alone(tmp_path, content):
     path = tmp_path / "table.csv"
     path.write_text(content)
     with pytest.raises(
         ConfigError, match=r"table\.csv is not the table of a sweep; nothing was changed"
     ):
-        write_results(tables[0], path)
+        write_results(as_table([result_row(point(0), tmp_path)]), path)
     assert path.read_text() == content
 
 

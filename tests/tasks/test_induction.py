@@ -74,7 +74,6 @@ seeds = st.integers(0, 2**32)
     ("row", "answers"),
     [
         ([4, 7, 8, 4, 7, 5], {3: 7}),
-        ([5, 5, 6, 7, 5, 3], {}),  # 5 was followed by 5 and by 6
         (
             [6, 5, 5, 6, 5, 2],
             {3: 5},
@@ -83,7 +82,6 @@ seeds = st.integers(0, 2**32)
             [1, 2, 3, 1, 2, 4, 2, 9],
             {3: 2},
         ),  # the forced 2 went on differently: later it has no single answer
-        ([1, 2, 1, 2, 1, 2], {2: 2, 4: 2}),
         ([1, 2, 1], {}),  # the repeat is the row's last token: nothing can be asked
     ],
 )
@@ -179,11 +177,6 @@ def test_score_first_targets_the_first_answer_only():
 # Randomness
 
 
-def p_uniform(counts):
-    """The chi-squared test's p-value that these counts come from equally likely cells."""
-    return chisquare(counts).pvalue
-
-
 def test_pairs_of_different_ids_are_uniform():
     """The pool is a uniform choice of ids, not only each of its members."""
     rows, _ = whole_rows(InductionTask(vocab_size=9, length=6, min_token=1), 8000)
@@ -192,7 +185,7 @@ def test_pairs_of_different_ids_are_uniform():
         different = list(dict.fromkeys(row))
         if len(different) > 1:
             counts[different[0] - 1, different[1] - 1] += 1
-    assert p_uniform(counts[~np.eye(8, dtype=bool)]) > 1e-3
+    assert chisquare(counts[~np.eye(8, dtype=bool)]).pvalue > 1e-3
 
 
 def test_a_draw_repeats_the_one_before_once_in_length():

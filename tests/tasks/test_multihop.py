@@ -100,25 +100,15 @@ def test_targets_and_answers_are_a_direct_iteration_of_the_definition(fields, se
         as_strings(task, batch), batch.groups["hops"], strict=True
     ):
         assert (targets, answers) == expected(k, text)
-
-
-@given(task_fields(), seeds)
-def test_a_row_is_its_number_of_hops_and_then_letters_unlike_their_neighbours(fields, seed):
-    task = MultiHopTask(**fields)
-    batch = task.batch(6, np.random.default_rng(seed))
-    letters = batch.inputs[:, 1:]
+        assert not any(map(str.__eq__, text, text[1:]))
     assert np.array_equal(batch.inputs[:, 0], batch.groups["hops"])
-    assert batch.groups["hops"].min() >= 0
-    assert batch.groups["hops"].max() <= task.max_hops
-    assert letters.min() > task.max_hops
-    assert letters.max() <= task.max_hops + task.alphabet
-    assert (letters[:, 1:] != letters[:, :-1]).all()
+    assert batch.inputs[:, 0].max() <= task.max_hops
 
 
 # How much is asked
 
 
-@pytest.mark.parametrize("k", [0, 1, 8, 16])
+@pytest.mark.parametrize("k", [0, 16])
 def test_the_original_asks_97_minus_3k_times_in_nearly_every_row(k):
     """The counts behind the original's stored errors, 98 at k = 0."""
     batch = MultiHopTask().batch_of(k, 1000, np.random.default_rng(k))
@@ -149,17 +139,7 @@ def test_other_numbers_of_hops_are_refused(hops):
 # Randomness
 
 
-def p_uniform(counts):
-    """The chi-squared test's p-value that these counts come from equally likely cells."""
-    return chisquare(counts).pvalue
-
-
 def test_hops_and_letters_are_uniform():
     batch = MultiHopTask().batch(20_000, np.random.default_rng(0))
-    hops, letters = batch.groups["hops"], batch.inputs[:, 1:] - 17
-    assert p_uniform(np.bincount(hops, minlength=17)) > 1e-3
-    assert p_uniform(np.bincount(letters[:, 0], minlength=4)) > 1e-3
-    assert (
-        p_uniform(np.histogram2d(hops, letters[:, 0], (np.arange(18), np.arange(5)))[0].ravel())
-        > 1e-3
-    )
+    cases = 4 * batch.groups["hops"] + batch.inputs[:, 1] - 17
+    assert chisquare(np.bincount(cases, minlength=17 * 4)).pvalue > 1e-3

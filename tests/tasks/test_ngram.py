@@ -53,11 +53,8 @@ def test_the_table_holds_ids_of_the_vocabulary_and_no_context_twice(fields):
 def test_contexts_and_last_tokens_are_uniform():
     tables = [NGramTask(vocab_size=5, table_size=8, table_seed=seed).table for seed in range(1000)]
     x1, x2, x3 = np.concatenate(tables).T
-    assert chisquare(np.bincount(5 * x1 + x2, minlength=25)).pvalue > 1e-3
-    assert chisquare(np.bincount(x3, minlength=5)).pvalue > 1e-3
-    assert chisquare(np.bincount(5 * x2 + x3, minlength=25)).pvalue > 1e-3
-    first = np.array([table[0] for table in tables])
-    assert chisquare(np.bincount(5 * first[:, 0] + first[:, 1], minlength=25)).pvalue > 1e-3
+    for contexts in (5 * x1 + x2, 5 * x2 + x3, (5 * x1 + x2)[::8]):
+        assert chisquare(np.bincount(contexts, minlength=25)).pvalue > 1e-3
 
 
 # The rows

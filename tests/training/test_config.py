@@ -59,30 +59,22 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "sentence"),
     [
-        ({"steps": -5}, ["RunConfig.steps", "-5", "at least 1"]),
-        ({"lr": 0.0}, ["RunConfig.lr", "0.0", "positive"]),
-        ({"accumulate": 3}, ["RunConfig.accumulate", "3", "batch_size=8"]),
-        ({"schedule": "cosin"}, ["RunConfig.schedule", "'cosin'", "'cosine'"]),
-        ({"betas": (0.9, 1.0)}, ["RunConfig.betas", "[0, 1)"]),
-        ({"name": "../escape"}, ["RunConfig.name", "folder name"]),
-        ({"stop_at_accuracy": 0.0}, ["RunConfig.stop_at_accuracy is 0.0", "above 0 and at most 1"]),
-        ({"step": 3}, ["step", "did you mean 'steps'?"]),
-        (
-            {"task": InductionTask(vocab_size=80, length=12)},
-            ["vocab_size is 80", "d_vocab is only 40"],
-        ),
-        ({"task": InductionTask(vocab_size=40, length=3)}, ["length is 3", "at least 4"]),
-        ({"task": InductionTask(vocab_size=40, length=13)}, ["length is 13", "n_ctx is 12"]),
+        ({"steps": -5}, "RunConfig.steps is -5, but must be at least 1."),
+        ({"lr": 0.0}, "RunConfig.lr is 0.0, but must be positive."),
+        ({"accumulate": 3}, "RunConfig.accumulate is 3, which does not divide batch_size=8."),
+        ({"betas": (0.9, 1.0)}, r"RunConfig.betas is \(0.9, 1.0\), but both must be in \[0, 1\)."),
+        ({"name": "../escape"}, "RunConfig.name is '../escape', .* usable as a folder name"),
+        ({"stop_at_accuracy": 0.0}, "stop_at_accuracy is 0.0, but must be above 0 and at most 1"),
+        ({"task": InductionTask(vocab_size=80, length=12)}, "is 80, .* d_vocab is only 40"),
+        ({"task": InductionTask(vocab_size=40, length=3)}, "length is 3, but must be at least 4"),
+        ({"task": InductionTask(vocab_size=40, length=13)}, "length is 13, .* n_ctx is 12"),
     ],
 )
-def test_a_bad_field_gets_one_clear_sentence(small, change, words):
-    fields = {name: getattr(small, name) for name in small.__dataclass_fields__}
-    with pytest.raises(ConfigError) as caught:
-        RunConfig(**{**fields, **change})
-    assert all(word in str(caught.value) for word in words), str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_bad_field_gets_one_clear_sentence(small, change, sentence):
+    with pytest.raises(ConfigError, match=f"^.*{sentence}.*$"):
+        small.replace(**change)
 
 
 @pytest.mark.parametrize("missing", ["task", "model", "betas"])
@@ -134,17 +126,10 @@ def test_a_stored_run_of_another_rule_is_refused_with_a_sentence_that_names_both
     stored = to_dict(run_of(InductionTask(vocab_size=64, length=32)))
     del stored["task"]["rule"]
     stored["task"] |= {"rule": rule} if rule else {}
-    kept = json.dumps(stored)
-    with pytest.raises(ConfigError) as caught:
+    sentence = f"by rule {rule or 1} of the task 'induction', .* by rule 2 now .* train it again"
+    with pytest.raises(ConfigError, match=sentence):
         from_dict(stored)
-    for words in (
-        f"by rule {rule or 1} of the task 'induction'",
-        "by rule 2 now",
-        "train it again",
-    ):
-        assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert json.dumps(stored) == kept  # what was given is left as it is
+    assert stored["task"].get("rule") == rule  # what was given is left as it is
 
 
 def test_a_renamed_field_is_still_taken_shown_and_stored_by_its_first_name(small):
@@ -153,11 +138,6 @@ def test_a_renamed_field_is_still_taken_shown_and_stored_by_its_first_name(small
     assert run == small.replace(until=0.9, until_metric="accuracy")
     assert (run.until, run.until_metric) == (0.9, "accuracy")
     stored = to_dict(run)
-    assert (stored["until"], stored["until_metric"]) == (0.9, "accuracy")
+    assert (stored.pop("until"), stored.pop("until_metric")) == (0.9, "accuracy")
     assert not [name for name in stored if name.startswith("stop_at")]
-    new_names = {
-        **stored,
-        "stop_at_accuracy": stored.pop("until"),
-        "stop_at_metric": stored.pop("until_metric"),
-    }
-    assert from_dict({k: v for k, v in new_names.items() if not k.startswith("until")}) == run
+    assert from_dict({**stored, "stop_at_accuracy": 0.9, "stop_at_metric": "accuracy"}) == run

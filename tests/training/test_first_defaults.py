@@ -72,9 +72,7 @@ def test_a_changed_default_is_noticed(cls):
 @pytest.mark.parametrize(
     ("part", "name", "value"),
     [
-        (None, "weight_decay", 0.0),
         (None, "stop_at_accuracy", 0.9),
-        ("model", "eps", 1e-5),
         ("task", "score", "first"),
     ],
 )

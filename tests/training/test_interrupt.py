@@ -28,10 +28,16 @@ def send(signum):
     time.sleep(0.01)  # the handler runs before the next statement
 
 
-@pytest.mark.parametrize(
+IN_FRONT_AND_BEHIND = pytest.mark.parametrize(
     "sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"]
 )
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+EACH_SIGNAL = pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+
+
+@IN_FRONT_AND_BEHIND
+@EACH_SIGNAL
 def test_either_signal_stops_a_command_wherever_it_was_started(sigint, signum, code):
     signal.signal(signal.SIGINT, sigint)
     with pytest.raises(KeyboardInterrupt) as stopped, interruptible():
@@ -41,10 +47,8 @@ def test_either_signal_stops_a_command_wherever_it_was_started(sigint, signum, c
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize(
-    "sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"]
-)
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@IN_FRONT_AND_BEHIND
+@EACH_SIGNAL
 def test_either_signal_waits_for_the_end_of_a_training_step(monkeypatch, sigint, signum, code):
     monkeypatch.setattr("ihlab.training.interrupt.ONE_INTERRUPT", 60.0)
     signal.signal(signal.SIGINT, sigint)

@@ -55,26 +55,19 @@ def test_rows_that_no_batch_reads_shrink_by_decay_alone_and_stay_if_undecayed(sm
 
 
 @pytest.mark.parametrize(
-    ("schedule", "quarter", "halfway", "end"),
+    ("schedule", "fractions"),
     [
-        ("constant", 1.0, 1.0, 1.0),
-        ("linear", 0.75, 0.5, 0.0),
-        ("cosine", 0.5 * (1 + math.cos(math.pi / 4)), 0.5, 0.0),
-        ("trapezoid", 1.0, 1.0, 0.0),
+        ("constant", {35: 1, 60: 1, 110: 1}),
+        ("linear", {35: 0.75, 60: 0.5, 110: 0}),
+        ("cosine", {35: 0.5 * (1 + math.cos(math.pi / 4)), 60: 0.5, 110: 0}),
+        ("trapezoid", {60: 1, 88: 1, 89: 21 / 22, 99: 0.5, 110: 0}),  # the last 22 steps fall
     ],
 )
-def test_schedule(small, schedule, quarter, halfway, end):
-    """All but a trapezoid fall at once, or never."""
+def test_schedule(small, schedule, fractions):
     run = small.replace(schedule=schedule, warmup=10, steps=110, lr=2.0)
-    assert [learning_rate(run, s) for s in (0, 4, 9)] == pytest.approx([0.2, 1.0, 2.0])
-    assert learning_rate(run, 35) == pytest.approx(2.0 * quarter)
-    assert learning_rate(run, 60) == pytest.approx(2.0 * halfway)
-    assert learning_rate(run, 110) == pytest.approx(2.0 * end, abs=1e-12)
+    for step, fraction in {0: 0.1, 4: 0.5, 9: 1, **fractions}.items():
+        assert learning_rate(run, step) == pytest.approx(2 * fraction, abs=1e-12), step
     assert constant_steps(run) == (88 if schedule == "trapezoid" else 110)
-    if schedule == "trapezoid":  # the last 22 steps fall: step 88 is the last at the full rate
-        assert [learning_rate(run, step) for step in (88, 89, 99)] == pytest.approx(
-            [2.0, 2.0 * 21 / 22, 1.0]
-        )
 
 
 # Batches
@@ -120,7 +113,7 @@ def test_each_model_is_updated_by_a_gradient_of_at_most_the_norm_asked_for(
     if clip == 0.01:
         torch.testing.assert_close(found, torch.full((members,), clip), rtol=1e-3, atol=0)
     else:
-        assert ((found > 0.1) & (found < 100)).all()
+        assert ((found > 0.1) & (found < 50)).all()
 
 
 # The start

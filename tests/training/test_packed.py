@@ -11,15 +11,23 @@ from ihlab.training.loop import SingleModel, microbatches
 from ihlab.training.train import train_ensemble
 from tasks import IGNORE, ConfigError, TextTask
 
-TASK = TextTask(corpus="sample:paragraphs", vocab_size=300, length=40, pack=True)
 MODEL = ModelConfig(
-    n_layers=2, d_model=8, n_heads=2, d_vocab=300, n_ctx=40, attention="kv_shift", canon="OM"
+    n_layers=2, d_model=8, n_heads=2, d_vocab=256, n_ctx=40, attention="kv_shift", canon="OM"
 )
 
 
 @pytest.fixture
-def config(small):
-    return small.replace(task=TASK, model=MODEL, steps=6, accumulate=2)
+def task(tmp_path):
+    """Documents of 10 to 40 bytes."""
+    (tmp_path / "corpus").mkdir()
+    for i in range(60):
+        (tmp_path / "corpus" / f"{i}").write_text(f"document {i} " * (1 + i % 3))
+    return TextTask(corpus=str(tmp_path / "corpus"), vocab_size=256, length=40, pack=True)
+
+
+@pytest.fixture
+def config(small, task):
+    return small.replace(task=task, model=MODEL, steps=6, accumulate=2)
 
 
 def losses_alone(model, batch):
@@ -44,11 +52,11 @@ def losses_alone(model, batch):
 
 
 @pytest.mark.slow
-def test_training_and_its_evaluations_read_each_document_alone(config, tmp_path):
+def test_training_and_its_evaluations_read_each_document_alone(config, task, tmp_path):
     model = Transformer(MODEL, seed=1)
     trained = SingleModel(model, config, torch.device("cpu"))
     loss, count = losses_alone(
-        model, draw(TASK, config.seed, "train", 3, config.batch_size, packed=True)
+        model, draw(task, config.seed, "train", 3, config.batch_size, packed=True)
     )
     pieces = microbatches(config, 3)
     assert {piece.total for piece in pieces} == {count}
@@ -56,7 +64,7 @@ def test_training_and_its_evaluations_read_each_document_alone(config, tmp_path)
     run = train(config, tmp_path)
     with torch.no_grad():
         loss, count = losses_alone(
-            run.model(), draw(TASK, EVAL_SEED, "eval", 0, config.eval_rows, packed=True)
+            run.model(), draw(task, EVAL_SEED, "eval", 0, config.eval_rows, packed=True)
         )
     assert run.metrics["eval_loss"].iloc[-1] == pytest.approx(float(loss) / count, rel=1e-5)
     leaking = train(config.replace(model=MODEL.replace(document_leak="shift")), tmp_path)
@@ -65,7 +73,7 @@ def test_training_and_its_evaluations_read_each_document_alone(config, tmp_path)
     )
 
 
-def test_what_would_read_packed_documents_as_one_sequence_refuses(config, tmp_path):
+def test_what_would_read_packed_documents_as_one_sequence_refuses(config, task, tmp_path):
     with pytest.raises(ConfigError, match=r"RunConfig.compile is True, but packed documents"):
         train(config.replace(compile=True), tmp_path)
     with pytest.raises(ConfigError, match="TextTask packs documents, which stacked runs"):
@@ -73,6 +81,6 @@ def test_what_would_read_packed_documents_as_one_sequence_refuses(config, tmp_pa
     with pytest.raises(ConfigError, match=r"ModelConfig.positional is 'learned'"):
         train(config.replace(model=MODEL.replace(positional="learned")), tmp_path)
     with pytest.raises(ConfigError, match="several documents in a sequence"):
-        draw(TASK, 0, "train", 0, 2)
+        draw(task, 0, "train", 0, 2)
     with pytest.raises(ConfigError, match="several documents in a sequence"):
-        ablate_heads(Transformer(MODEL), draw(TASK, 0, "train", 0, 2, packed=True), [(0, 0)])
+        ablate_heads(Transformer(MODEL), draw(task, 0, "train", 0, 2, packed=True), [(0, 0)])

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import warnings
-from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -27,12 +26,10 @@ def test_a_one_layer_shifted_model_learns_induction(tmp_path):
     model = ModelConfig(
         n_layers=1, d_model=32, n_heads=2, d_vocab=48, n_ctx=16, attention="kv_shift"
     )
-    run = train(
-        RunConfig(task=task, model=model, steps=250, lr=1e-2, warmup=20, eval_rows=256), tmp_path
-    )
-    assert run.metrics["accuracy_first"].iloc[0] < 0.15
-    assert run.metrics["accuracy_first"].iloc[-1] > 0.9
-    assert run.metrics["eval_loss"].iloc[-1] < 0.5
+    config = RunConfig(task=task, model=model, steps=250, lr=1e-2, warmup=20, eval_rows=256)
+    accuracy = train(config.replace(stop_at_accuracy=0.9), tmp_path).metrics["accuracy_first"]
+    assert accuracy.iloc[0] < 0.15
+    assert accuracy.iloc[-1] >= 0.9
 
 
 def test_a_finished_run_is_found_by_its_hash_under_any_name_and_reused(small, tmp_path, finished):
@@ -64,13 +61,6 @@ def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path, whole
         for run in (train(small.replace(accumulate=4), tmp_path), whole)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4, abs=1e-4)
-
-
-def test_bf16_follows_fp32(small, tmp_path, whole):
-    half = train(small.replace(precision="bf16"), tmp_path)
-    assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(
-        whole.metrics["eval_loss"].iloc[-1], rel=0.05
-    )
 
 
 def assert_same_weights(run, other, steps):
@@ -116,40 +106,27 @@ def test_dropout_depends_on_no_randomness_of_the_caller_and_leaves_it_alone(drop
     assert runs[0].metrics.equals(runs[1].metrics)
 
 
-def test_each_step_and_seed_drops_anew(dropping, tmp_path, monkeypatch):
+def test_each_step_and_seed_drops_anew_and_evaluations_drop_nothing(
+    dropping, tmp_path, monkeypatch
+):
+    """The recorded evaluation is that of the stored model as it is opened."""
     loss, used = loop.summed_loss, []
-    monkeypatch.setattr(
-        loop, "summed_loss", lambda *given: used.append(torch.initial_seed()) or loss(*given)
-    )
-    train(dropping, tmp_path)
-    assert used == [dropout_seed(dropping.seed, step) for step in range(dropping.steps)]
+
+    def watched(model, *batch):
+        used.append((torch.initial_seed(), model.training))
+        return loss(model, *batch)
+
+    monkeypatch.setattr(loop, "summed_loss", watched)
+    run = train(dropping, tmp_path)
+    expected = [dropout_seed(dropping.seed, step) for step in range(dropping.steps)]
+    assert used == [(seed, True) for seed in expected]
     seeds = {dropout_seed(seed, step) for seed in range(20) for step in range(20)}
     assert len(seeds) == 400
     assert all(0 <= seed < 2**63 for seed in seeds)
-
-
-def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_path, monkeypatch):
-    """The recorded evaluation is that of the stored model as it is opened; the steps' losses are
-    noisier than it.
-    """
-    modes, loss = [], loop.summed_loss
-    monkeypatch.setattr(
-        loop,
-        "summed_loss",
-        lambda model, *batch: modes.append(model.training) or loss(model, *batch),
-    )
-    run = train(dropping, tmp_path)
-    assert modes == [True] * dropping.steps
     evaluate = Evaluator(dropping, torch.device("cpu"))
-    recorded = run.metrics.set_index("step")
+    recorded = run.metrics.set_index("step")["eval_loss"]
     for step in run.checkpoints:
-        model = run.model(step)
-        assert evaluate(model)["eval_loss"] == pytest.approx(
-            recorded.loc[step, "eval_loss"], rel=1e-9
-        )
-        assert evaluate(model.train())["eval_loss"] != pytest.approx(
-            recorded.loc[step, "eval_loss"], rel=1e-4
-        )
+        assert evaluate(run.model(step))["eval_loss"] == pytest.approx(recorded[step], rel=1e-9)
 
 
 # Until an accuracy is reached
@@ -259,12 +236,9 @@ def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, 
 
 
 @pytest.mark.parametrize("how", [{}, {"members": 2}])
-@pytest.mark.parametrize("callback", [3, nullcontext()])
-def test_what_is_no_callback_is_refused_before_anything_is_written(
-    small, tmp_path, whole, callback, how
-):
-    with pytest.raises(ConfigError, match=r"callback is .*, but must be a function of a dict\.$"):
-        train(small, tmp_path / "runs", callback=callback, **how)
+def test_what_is_no_callback_is_refused_before_anything_is_written(small, tmp_path, whole, how):
+    with pytest.raises(ConfigError, match=r"callback is 3, but must be a function of a dict\.$"):
+        train(small, tmp_path / "runs", callback=3, **how)
     with pytest.raises(ConfigError, match="callback is "):
-        fork(whole, whole.checkpoints[1], root=tmp_path / "runs", callback=callback)
+        fork(whole, whole.checkpoints[1], root=tmp_path / "runs", callback=3)
     assert not list(tmp_path.iterdir())

@@ -119,28 +119,15 @@ def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
 
 
 @pytest.mark.parametrize(
-    ("model", "clamp", "words"),
+    ("model", "clamp", "sentence"),
     [
-        ({"attention": "k_shift"}, {"what": "beta"}, ["Clamp.what is 'beta'", "k_shift"]),
-        (
-            {"attention": "kv_gate"},
-            {"what": "alpha", "value": 0.5},
-            ["Clamp.column is None", "sum to 1"],
-        ),
-        (
-            {"attention": "kv_gate"},
-            {"what": "alpha", "column": 0, "value": 1.0},
-            ["Clamp.value is 1.0", "0.999"],
-        ),
-        (
-            {"shift_share": "layer"},
-            {"what": "alpha", "head": 0, "value": 0.0},
-            ["Clamp.head is 0", "'layer'"],
-        ),
-        ({"shift_share": "model"}, {"what": "alpha", "value": 0.0}, ["Clamp.layer", "'model'"]),
+        ({"attention": "k_shift"}, {"what": "beta"}, "Clamp.what is 'beta', but a k_shift"),
+        ({"attention": "kv_gate"}, {"value": 0.5}, "Clamp.column is None, .* sum to 1"),
+        ({"attention": "kv_gate"}, {"column": 0, "value": 1.0}, "Clamp.value is 1.0, .* to 0.999"),
+        ({"shift_share": "layer"}, {"head": 0}, "Clamp.head is 0, .* 'layer'"),
+        ({"shift_share": "model"}, {}, "Clamp.layer names one layer, .* 'model'"),
     ],
 )
-def test_clamps_that_a_variant_cannot_hold_are_refused(small, model, clamp, words):
-    with pytest.raises(ConfigError) as caught:
-        Clamp(layer=0, **clamp).check(small.model.replace(**model))
-    assert all(word in str(caught.value) for word in words), str(caught.value)
+def test_clamps_that_a_variant_cannot_hold_are_refused(small, model, clamp, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        Clamp(layer=0, **{"what": "alpha"} | clamp).check(small.model.replace(**model))

@@ -71,10 +71,8 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
     pool = np.empty(structure.n_layers, np.int64)
     unused = np.empty(structure.n_layers, np.int64)
     for i in range(structure.n_layers):
-        pool[i] = (
-            words.noun
-            + ((category + i) * words.pools + draw(stream, words.pools)) * words.pool_size
-        )
+        drawn = (category + i) * words.pools + draw(stream, words.pools)
+        pool[i] = words.noun + drawn * words.pool_size
         unused[i] = bit(words.pool_size) - 1
     item = np.empty(MOST_ITEMS, np.int64)
     for x in range(structure.n_items):
@@ -124,11 +122,8 @@ def put_parameter(page: Page, parameter: int) -> None:
 @numba.njit
 def put_sentence(page: Page, parameter: int, equations: Equations) -> None:
     """Write the sentence of a parameter: `The number of each X 's Y equals E .`, `X Y = E .` or `X/Y = E .`"""
-    natural, n_terms, constant = (
-        page.words.natural,
-        equations.n_terms[parameter],
-        equations.constant[parameter],
-    )
+    natural, n_terms = page.words.natural, equations.n_terms[parameter]
+    constant = equations.constant[parameter]
     if natural:
         put_words(page, parameter, (THE_FIRST, NUMBER, OF))
     put_parameter(page, parameter)
@@ -152,11 +147,8 @@ def _put_terms(page: Page, parameter: int, equations: Equations) -> None:
 
     Without filler words, `P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several.
     """
-    natural, n_terms, minus = (
-        page.words.natural,
-        equations.n_terms[parameter],
-        equations.minus[parameter],
-    )
+    natural, n_terms = page.words.natural, equations.n_terms[parameter]
+    minus = equations.minus[parameter]
     brackets = not natural and n_terms > 1 and equations.constant[parameter] != NONE
     if natural and n_terms > 1:
         put_words(page, parameter, (THE, DIFFERENCE if minus else SUM, OF))
@@ -198,7 +190,7 @@ def put_solution(
     value of a step is named by its pair, and only its parts have letters, in order. Marks the results of the clauses
     in `is_result` [token].
     """
-    words, names = page.words, page.names
+    words, names, ordered = page.words, page.names, in_order or by_pair
     letter = np.empty(MOST_CLAUSES, np.int64)
     unused = bit(MOST_CLAUSES) - 1
     clause, n_letters = 0, 0
@@ -209,11 +201,11 @@ def put_solution(
         elif in_order:  # a step begins with its last letter
             letter[last] = words.letter + n_letters
             n_letters += 1
-        for symbol in range(clause, last if in_order or by_pair else last + 1):
-            if in_order or by_pair:
+        for symbol in range(clause, last + 1):
+            if ordered and symbol < last:
                 letter[symbol] = words.letter + n_letters
                 n_letters += 1
-            else:
+            elif not ordered:
                 i = pick(unused, stream)
                 unused &= ~bit(i)
                 letter[symbol] = words.letter + i
@@ -236,11 +228,8 @@ def put_solution(
 @numba.njit
 def _put_clause(page: Page, clause: int, solution: Solution, letter: np.ndarray) -> None:
     """Write `v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
-    operation, left, right = (
-        solution.operation[clause],
-        solution.left[clause],
-        solution.right[clause],
-    )
+    operation, left = solution.operation[clause], solution.left[clause]
+    right = solution.right[clause]
     number, function = page.words.number, page.words.function
     equal = function[EQUAL]
     put(page, letter[clause])

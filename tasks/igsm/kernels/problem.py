@@ -52,10 +52,8 @@ class Outline(NamedTuple):
 def no_draft() -> Draft:
     """Allocate the buffers of one problem."""
     ints, flags = np.empty((7, MOST_PARAMETERS), np.int64), np.empty((2, MOST_PARAMETERS), np.bool_)
-    terms, clauses = (
-        np.empty((MOST_PARAMETERS, MOST_OPERANDS), np.int64),
-        np.empty((5, MOST_CLAUSES), np.int64),
-    )
+    terms = np.empty((MOST_PARAMETERS, MOST_OPERANDS), np.int64)
+    clauses = np.empty((5, MOST_CLAUSES), np.int64)
     equations = Equations(ints[0], terms, flags[0], ints[1], flags[1])
     steps = ints[2], ints[3], ints[4]
     solution = Solution(*steps, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4])
@@ -145,10 +143,9 @@ def _draw_flat_equation(
 def _draw_flat_names(words: Words, draft: Draft, stream: np.ndarray) -> int:
     """Draw owners from one pool and their items from a pool of the next category. Returns the number of parameters."""
     category = 4 * draw(stream, words.domains) + draw(stream, 3)
-    owners = words.noun + (category * words.pools + draw(stream, words.pools)) * words.pool_size
-    items = (
-        words.noun + ((category + 1) * words.pools + draw(stream, words.pools)) * words.pool_size
-    )
+    first, second = category * words.pools, (category + 1) * words.pools
+    owners = words.noun + (first + draw(stream, words.pools)) * words.pool_size
+    items = words.noun + (second + draw(stream, words.pools)) * words.pool_size
     everything = bit(words.pool_size) - 1
     n, unused_owners = 0, everything
     for _ in range(FLAT_OWNERS):

@@ -78,15 +78,8 @@ def solve_instance(
         return _clause(COPY, result, NONE, NONE, end, modulus, solution)
     for j in range(1, n):
         operation = SUBTRACT if equations.minus[parameter] else ADD
-        end = _clause(
-            operation,
-            result,
-            solution.symbol[equations.terms[parameter, j]],
-            NONE,
-            end,
-            modulus,
-            solution,
-        )
+        right = solution.symbol[equations.terms[parameter, j]]
+        end = _clause(operation, result, right, NONE, end, modulus, solution)
         result = end - 1
     if constant != NONE:
         operation = MULTIPLY if equations.times[parameter] else ADD

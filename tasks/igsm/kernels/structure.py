@@ -72,9 +72,8 @@ def draw_size(ops: int, limits: Limits, stream: np.ndarray) -> Size:
     b = _two_to(limits.most_width, difficulty, stream)
     least_width, most_width = min(a, b), max(a, b)
     fewest = (n_layers - 1) * least_width
-    n_edges = fewest + min(
-        draw(stream, limits.most_edges - fewest + 1), draw(stream, limits.most_edges - fewest + 1)
-    )
+    more = limits.most_edges - fewest + 1
+    n_edges = fewest + min(draw(stream, more), draw(stream, more))
     n_edges = min(n_edges, (n_layers - 1) * most_width * most_width)
     return Size(n_layers, least_width, most_width, n_edges, uniform(stream))
 
@@ -113,10 +112,8 @@ def draw_structure(size: Size, stream: np.ndarray) -> Structure:
         parent[n], child[n] = x, y
         below_of[x] |= bit(y)
         n += 1
-    free_x, free_y = (
-        np.empty(48, np.int64),
-        np.empty(48, np.int64),
-    )  # adjacent pairs without an edge: at most 3 * 16
+    # Adjacent pairs without an edge: at most 3 * 16.
+    free_x, free_y = np.empty(48, np.int64), np.empty(48, np.int64)
     n_free = 0
     for x in range(first[n_layers - 1]):
         for y in range(first[layer[x] + 1], first[layer[x] + 2]):
@@ -182,10 +179,8 @@ def _with_parameters(
                 needs[parameter] |= bit(under)
                 closure[parameter] |= closure[under]
                 rest &= rest - 1
-            n_children = count(edges_of[x])
-            cost[parameter] = max(
-                1, min(g, 2) * n_children - 1
-            )  # a sum of children, above level 1 of products
+            # A sum of children, above level 1 of products.
+            cost[parameter] = max(1, min(g, 2) * count(edges_of[x]) - 1)
             parameter += 1
     return Structure(
         n_layers,

@@ -42,28 +42,6 @@ def test_values_by_hand(by_hand):
     assert by_hand.answer == 19
 
 
-def test_dependencies_by_hand(by_hand):
-    dependencies = {
-        parameter: set(operands) for parameter, operands in by_hand.dependencies.items()
-    }
-    assert dependencies == {
-        ("Bergen", "Frigate"): set(),
-        ("Tromso", "Corvette"): set(),
-        ("Bergen", "Corvette"): {("Bergen", "Frigate")},
-        ("Frigate", "CodBox"): {("Bergen", "Frigate"), ("Bergen", "Corvette")},
-        ("Corvette", "CodBox"): {("Frigate", "CodBox"), ("Bergen", "Frigate")},
-        ("Corvette", "EelBox"): {("Frigate", "Crates")},
-        ("Frigate", "Crates"): {("Frigate", "CodBox")},
-        ("Corvette", "Crates"): {("Corvette", "CodBox"), ("Corvette", "EelBox")},
-        ("Bergen", "Crates"): {
-            ("Bergen", "Frigate"),
-            ("Bergen", "Corvette"),
-            ("Frigate", "Crates"),
-            ("Corvette", "Crates"),
-        },
-    }
-
-
 @pytest.mark.parametrize("format", PROBLEMS)
 def test_a_whole_row_may_be_given(format):
     prompt, solution = PROBLEMS[format]
@@ -126,19 +104,10 @@ DEFINITIONS = [
     # S = R
     ("4", "4", Definition(constant=4), 1, 4),
     ("P", "P", Definition(((P,),)), 1, 5),
-    ("the sum of P and Q", "P + Q", Definition(((P,), (Q,))), 1, 12),
     ("the sum of P , Q and R", "P + Q + R", Definition(((P,), (Q,), (R,))), 2, 0),
-    ("the sum of P , Q , R and S", "P + Q + R + S", Definition(((P,), (Q,), (R,), (S,))), 3, 11),
     ("the difference of P and Q", "P - Q", Definition(((P,), (Q,)), "-"), 1, 21),
     ("4 more than P", "4 + P", Definition(((P,),), constant=4), 1, 9),
     ("4 times as much as P", "4 * P", Definition(((P,),), constant=4, applied="*"), 1, 20),
-    (
-        "4 more than the sum of P and Q",
-        "4 + ( P + Q )",
-        Definition(((P,), (Q,)), constant=4),
-        2,
-        16,
-    ),
     (
         "4 times as much as the difference of P and Q",
         "4 * ( P - Q )",
@@ -208,14 +177,11 @@ def test_flat_problems_have_no_layers_and_no_abstract_parameters():
     ("text", "said"),
     [
         ("", "'' is not the question of the format compact"),
-        ("<bos> <sol>", "'' is not the question"),
-        ("Bergen Frigate = 3 .", "'Bergen Frigate = 3 .' is not the question"),
         ("Bergen Frigate = 23 . Bergen Frigate ?", "23 is not a number below the modulus"),
         (
             "Bergen Frigate = 3 Bergen Frigate ?",
             "'Bergen Frigate = 3 Bergen Frigate ?' is not the question",
         ),
-        ("Bergen Frigate = 3 . Bergen Frigate ? .", "'Bergen Frigate ? .' is not the question"),
         (
             "Bergen Frigate = 3 . Bergen Frigate = 3 . Bergen Frigate ?",
             "each Bergen's Frigate again",
@@ -230,11 +196,6 @@ def test_flat_problems_have_no_layers_and_no_abstract_parameters():
             "Bergen CodBox = 3 . Bergen CodBox ?",
             "each Bergen's CodBox, but Crates are not the category below Harbours",
         ),
-        ("Frigate Bergen = 3 . Frigate Bergen ?", "Harbours are not the category below Ships"),
-        (
-            "Bergen Frigate = 3 . Bergen Corvette ?",
-            "each Bergen's Corvette, but no sentence defines it",
-        ),
         (
             "Bergen Frigate = 3 . Bergen Crates ?",
             "each Bergen's Crates, but no sentence defines it",
@@ -244,10 +205,6 @@ def test_flat_problems_have_no_layers_and_no_abstract_parameters():
         (
             "Bergen Frigate = 3 . Bergen Ladybird ?",
             "Ladybird, but a problem stays in one domain: Harbours, Ships, Crates, Tools",
-        ),
-        (
-            "The number of each Bergen 's Frigate equals 3",
-            "is not the question of the format natural",
         ),
         (
             "The number of each Bergen 's Frigate equals Bergen 's Frigate . How",

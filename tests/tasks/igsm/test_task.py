@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -68,10 +68,10 @@ def test_prompts_can_be_of_other_operations_and_another_split():
     assert np.array_equal(problems.tokens, again.tokens)
     assert set(problems.ops.tolist()) == {5}
     for i in range(50):
-        assert task.decode(problems.prompt(i))[:: len(problems.prompt(i)) - 1] == ["<bos>", "<sol>"]
-        assert task.decode(problems.solution(i))[-1] == "<eos>"
-        joined = np.concatenate([problems.prompt(i), problems.solution(i)])
-        assert np.array_equal(joined, problems.tokens[i, : problems.size[i]])
+        prompt, solution = problems.prompt(i), problems.solution(i)
+        words = task.decode(np.concatenate([prompt, solution]))
+        assert words == task.decode(problems.tokens[i])
+        assert (words[0], words[len(prompt) - 1], words[-1]) == ("<bos>", "<sol>", "<eos>")
 
 
 # Which rows are drawn
@@ -89,18 +89,13 @@ def test_longer_problems_are_drawn_again_with_as_many_operations():
     assert chisquare(np.bincount(cut.ops)[1:], [5000 * p / 16 for p in (7, 5, 3, 1)]).pvalue > 1e-3
 
 
-@settings(max_examples=5)
-@given(
-    st.sampled_from(["train", "test"]),
-    st.sampled_from([("med", "40"), ("hard", "48"), ("toy", "20")]),
-)
-def test_the_largest_number_of_operations_is_reached(split, size):
-    difficulty, ops = size
-    task = IGSMTask(difficulty=difficulty, ops=ops, split=split, length=1500)
-    assert set(task.batch(10, np.random.default_rng(0)).groups["ops"].tolist()) == {int(ops)}
+@pytest.mark.parametrize(("difficulty", "ops"), [("med", 40), ("hard", 48), ("toy", 20)])
+def test_the_largest_number_of_operations_is_reached(difficulty, ops):
+    task = IGSMTask(difficulty=difficulty, ops=str(ops), split="test", length=1500)
+    assert set(task.batch(10, np.random.default_rng(0)).groups["ops"].tolist()) == {ops}
 
 
-@pytest.mark.parametrize("ops", ["4", "<=4", "14", "<=21"])
+@pytest.mark.parametrize("ops", ["4", "<=21"])
 def test_flat_problems_have_the_operations_asked_for(ops):
     drawn = IGSMTask(**FLAT | {"ops": ops}).batch(50, np.random.default_rng(0)).groups["ops"]
     assert drawn.min() >= (4 if "<" in ops else int(ops))

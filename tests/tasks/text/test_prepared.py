@@ -6,6 +6,7 @@ import pytest
 from tasks import ConfigError
 from tasks.text.corpus import SAMPLE, read, split
 from tasks.text.prepared import cache, prepare
+from tests.forked import killed
 
 
 @pytest.fixture(autouse=True)
@@ -50,23 +51,27 @@ def test_it_is_read_again_from_files_and_made_again_if_they_are_damaged(own_cach
     assert file.stat().st_mtime_ns == written
     with np.load(file) as stored:
         contents = dict(stored)
-    for damage in ("cut", "gone", "other", "empty"):
+    del contents["test_bounds"]
+    for damage in (
+        lambda: file.write_bytes(file.read_bytes()[:-300]),
+        lambda: np.savez(file, **contents),
+        lambda: np.savez(file, **dict(np.load(file)) | {"sha256": np.array("of another")}),
+        lambda: file.write_bytes(b""),
+    ):
         prepare.cache_clear()
-        if damage == "cut":
-            file.write_bytes(file.read_bytes()[:-300])
-        elif damage == "gone":
-            np.savez(
-                file, **{name: values for name, values in contents.items() if name != "test_bounds"}
-            )
-        elif damage == "other":
-            np.savez(file, **{**contents, "sha256": np.array("of another")})
-        else:
-            file.write_bytes(b"")
+        damage()
         again = prepare(SAMPLE, 300)
         assert np.array_equal(again.train.ids, first.train.ids)
         assert list(own_cache.iterdir()) == [file]  # nothing is left beside it
         with np.load(file) as stored:
             assert stored["sha256"] == first.sha256
+
+
+def test_the_next_preparation_removes_what_a_killed_one_left(own_cache):
+    killed(lambda: prepare(SAMPLE, 256))
+    assert [left.suffix for left in own_cache.iterdir()] == [".partial"]
+    prepare(SAMPLE, 300)
+    assert [left.suffix for left in own_cache.iterdir()] == [".npz"]
 
 
 def test_a_file_that_is_not_utf8_is_named_and_bytes_take_it(tmp_path):
