@@ -1,10 +1,8 @@
-"""Packed documents: several documents in one sequence, and what tokens see of the documents before
-their own.
+"""Packed documents: several documents in one sequence, none of which sees another.
 
 In `model(tokens, document_starts=starts)`, a token attends to its own document, and shifts,
 convolutions, smear and the other local mixers see nothing before the document's first token. So a
-document has the same logits packed as alone. `ModelConfig.document_leak` lets attention or local
-mixers see earlier ones. Relative position encodings need no reset.
+document has the same logits packed as alone. Relative position encodings need no reset.
 """
 
 from collections.abc import Iterator
@@ -23,12 +21,9 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Documents(Past):
-    """The number of each token's document in its sequence, and what may leak
-    (`ModelConfig.document_leak`).
-    """
+    """The number of each token's document in its sequence."""
 
     number: Int[Tensor, "batch pos"]
-    leak: str
 
 
 _packed: dict[tuple[int, int], Documents] = {}
@@ -38,16 +33,16 @@ ContextVar.
 
 
 @contextmanager
-def packed(model: Any, starts: Any, leak: str | None = None) -> Iterator[None]:
+def packed(model: Any, starts: Any) -> Iterator[None]:
     """Let this thread's forward passes of this model read packed documents, as if each got
     `document_starts=starts`.
 
-    With starts=None they read whole sequences. `leak` replaces the model's `document_leak`: "none"
-    gives each document the logits that it has alone. Other models and other threads read whole
-    sequences. Raises `ConfigError` for a model whose documents cannot be separated.
+    With starts=None they read whole sequences, as other models and other threads do. Raises
+    `ConfigError` for a model whose documents cannot be separated.
     """
-    documents = None if starts is None else _numbered(starts, leak or model.cfg.document_leak)
-    if documents is not None:
+    documents = None
+    if starts is not None:
+        documents = _numbered(starts)
         model.require_separable()
     keys = [
         (id(module), get_ident()) for module in model.modules()
@@ -74,7 +69,7 @@ def documents_of(model: Any, x: Shaped[Tensor, "batch pos *wide"], starts: Any) 
         return None
     documents = packed_now(model)
     if starts is not None:
-        documents = _numbered(starts, model.cfg.document_leak)
+        documents = _numbered(starts)
     if documents is None:
         return None
     model.require_separable()
@@ -83,7 +78,7 @@ def documents_of(model: Any, x: Shaped[Tensor, "batch pos *wide"], starts: Any) 
         shape == wanted,
         f"document_starts is {shape}, but must be {wanted}: one mark for each token.",
     )
-    return Documents(documents.number.to(x.device), documents.leak)
+    return Documents(documents.number.to(x.device))
 
 
 def packed_now(model: Any) -> Documents | None:
@@ -91,33 +86,21 @@ def packed_now(model: Any) -> Documents | None:
     return _packed.get((id(model), get_ident()))
 
 
-def _numbered(starts: Any, leak: str) -> Documents:
+def _numbered(starts: Any) -> Documents:
     is_mask = isinstance(starts, Tensor) and starts.dtype == torch.bool and starts.ndim == 2
     require(
         is_mask,
         "document_starts must be a tensor of bool, [batch, pos]: True at the first token of a document.",
     )
-    return Documents(starts.cumsum(dim=1), leak)
-
-
-def separate(cache: Any, part: str) -> Documents | None:
-    """Return the packed documents if `part` ("attention" or "shift") must keep them apart,
-    otherwise None.
-    """
-    if isinstance(cache, Documents) and cache.leak not in (part, "both"):
-        return cache
-    return None
+    return Documents(starts.cumsum(dim=1))
 
 
 def other_documents(
     cache: Past | None, queries: slice | Int[Tensor, "batch query"]
 ) -> Bool[Tensor, "batch query key"] | None:
-    """Return a mask of the keys in another document than each query; None if documents are not kept
-    apart.
-    """
-    documents = separate(cache, "attention")
-    if documents is None:
+    """Return a mask of the keys in another document than each query; None if nothing is packed."""
+    if not isinstance(cache, Documents):
         return None
-    number = documents.number
+    number = cache.number
     of_queries = number[:, queries] if isinstance(queries, slice) else number.gather(1, queries)
     return of_queries[:, :, None] != number[:, None]

@@ -171,9 +171,7 @@ class Network(EmbeddingMixes, LensHooks):
     def _initial_std(self, name: str, module: nn.Linear | nn.Embedding) -> float:
         """Return the standard deviation of a matrix's initial entries."""
         cfg, embeds = self.cfg, isinstance(module, nn.Embedding)
-        if embeds and cfg.embed_std is not None:
-            std = cfg.embed_std
-        elif cfg.init_std is not None:
+        if cfg.init_std is not None:
             std = cfg.init_std
         elif embeds and not cfg.tied_embeddings:
             # An embedding reads one token: fan in 1. Smaller embeddings vanish beside the first

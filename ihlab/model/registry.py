@@ -105,8 +105,13 @@ class Variant:
 
 
 _GATE = Limit("shift_window", (2,), "has a gate, which chooses between two tokens")
-_FREQUENCIES = Limit("rotary_frequencies", (None,), "rotates in its own way")
-_SCALE = Limit("rotary_scale", (1.0,), "rotates in its own way")
+_HALF_ROTATED: dict[str, Any] = {
+    "limits": (
+        Limit("rotary_frequencies", (None,), "rotates in its own way"),
+        Limit("rotary_scale", (1.0,), "rotates in its own way"),
+    ),
+    "head_multiple": (4, 4),
+}
 _UNSCORED = "is a recurrence, without attention scores"
 _RECURRENT = (
     Limit("positional", ("rope", "learned", "none"), _UNSCORED),
@@ -123,13 +128,6 @@ def _recurrence(title: str, attention: str) -> Variant:
     return Variant(title, attention, recurrent=True, limits=_RECURRENT)
 
 
-def _half_rotated(title: str, name: str, mixes: bool = False) -> Variant:
-    limits, attention = (_FREQUENCIES, _SCALE), f"variants.partial_offset:{name}"
-    return Variant(
-        title, attention, mixes_tokens=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4)
-    )
-
-
 VARIANTS = {
     "vanilla": Variant("vanilla attention"),
     "kv_shift": _kv("KV shifting attention", "free"),
@@ -142,17 +140,17 @@ VARIANTS = {
     "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
     "kv_frozen": _kv("KV shifting, weights frozen", "frozen"),
     "kv_frozen_unit": _kv("KV shifting, weights frozen at norm 1", "frozen_unit"),
-    "partial_rotary": _half_rotated("attention, half of a head rotated", "PartialRotaryAttention"),
-    "key_offset": _half_rotated("partial key offset", "PartialOffsetAttention", mixes=True),
-    "adaptive_offset": _half_rotated("adaptive key offset", "AdaptiveOffsetAttention", mixes=True),
-    "dynamic_conv": Variant(
-        "dynamic convolution of keys and values",
-        "variants.dynamic_convolution:DynamicConvolutionAttention",
+    "partial_rotary": Variant(
+        "attention, half of a head rotated",
+        "variants.partial_offset:PartialRotaryAttention",
+        **_HALF_ROTATED,
+    ),
+    "key_offset": Variant(
+        "partial key offset",
+        "variants.partial_offset:PartialOffsetAttention",
         mixes_tokens=True,
         own_heads=True,
-    ),
-    "multi_token": Variant(
-        "multi-token attention", "variants.multi_token:MultiTokenAttention", mixes_tokens=True
+        **_HALF_ROTATED,
     ),
     "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),
     "output_gate": Variant(
@@ -160,7 +158,6 @@ VARIANTS = {
     ),
     "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),
     "gated_delta": _recurrence("gated delta rule", "variants.delta_rule:GatedDeltaRule"),
-    "trapezoid": _recurrence("trapezoidal recurrence", "variants.trapezoid:Trapezoid"),
     "delta_hybrid": _recurrence(
         "gated delta rule and attention in turn", "variants.hybrid:delta_hybrid"
     ),

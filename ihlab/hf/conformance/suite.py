@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel
 
-from ihlab.hf.conformance import black_box, kernels, shifted
+from ihlab.hf.conformance import black_box, shifted
 from ihlab.hf.conformance.causes import CAUSES, root
 from ihlab.hf.conformance.compare import (
     FaultError,
@@ -117,7 +117,7 @@ def each(
     """
     allowed = {choose("check", name, CHECKS) for name in allow}
     model = require_checkable(make)
-    has_shift, half = shifted.is_shifted(model), half_types(model)
+    has_shift, half = bool(shifted.taps_of(model)), half_types(model)
     if checks is None:
         checks = CHECKS if has_shift else black_box.CHECKS
     failed: set[str] = set()
@@ -146,8 +146,6 @@ def each(
         notes = [detail]
         if half and outcome != "-":
             notes.append(f"in a float32 copy of the {half} model")
-        if kernels.are_stand_ins_used() and name in ("seq_idx", "cu_seqlens"):
-            notes.append("with stand-in kernels")
         follows = ""
         if outcome in ("FAIL", "limit"):
             failed.add(name)

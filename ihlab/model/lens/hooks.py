@@ -14,7 +14,7 @@ from tasks.config import ConfigError, choose, require
 OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 """Substrings of the names of hook points whose axes are [batch, head, query, ...]."""
 
-WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_taps")
+WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma")
 """Suffixes of the names of hook points of weights: these have no batch axis and no position axis.
 """
 
