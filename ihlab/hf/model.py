@@ -88,7 +88,9 @@ class KVShiftConfig(PreTrainedConfig):
             "shift_keys and shift_values are both False, but one must be True.",
         )
         rule = kwargs.pop("shift_rule", "taps")  # a field of 0.4.0
-        require(rule == "taps", f"shift_rule is {shown(rule)}, but only 'taps' is known since 0.4.0.")
+        require(
+            rule == "taps", f"shift_rule is {shown(rule)}, but only 'taps' is known since 0.4.0."
+        )
         super().__post_init__(**kwargs)
 
     def save_pretrained(

@@ -40,20 +40,17 @@ class Taps(nn.Module):
         keys: bool,
         values: bool,
         first: str,
-        like: Tensor | None = None,
+        like: Tensor,
     ) -> None:
         super().__init__()
         self.window, self.first = window, first
         self.sides = frozenset(
             side for side, shifted in (("key", keys), ("value", values)) if shifted
         )
-        of_model = torch.get_default_dtype() if like is None else like.dtype
-        dtype = torch.promote_types(of_model, torch.float32)
-        self.of_model = None if of_model == dtype else of_model
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        self.of_model = None if like.dtype == dtype else like.dtype
         for name, side in (("alpha", "key"), ("beta", "value")):
-            empty = torch.empty(
-                kv_heads, window, dtype=dtype, device=None if like is None else like.device
-            )
+            empty = torch.empty(kv_heads, window, dtype=dtype, device=like.device)
             self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
         self.alpha: nn.Parameter | None
         self.beta: nn.Parameter | None

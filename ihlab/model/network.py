@@ -24,7 +24,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import Documents, documents_of, packed_now
+from ihlab.model.documents import Documents, documents_of
 from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.lens.hooks import LensHooks
 from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
@@ -184,19 +184,6 @@ class Network(EmbeddingMixes, LensHooks):
             std *= (2 * cfg.n_layers) ** -0.5
         return std
 
-    def forward(
-        self, tokens: Int[Tensor, "batch pos"], *, document_starts: Any = None
-    ) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits at every position. `document_starts` marks the first tokens of packed
-        documents.
-
-        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and as
-        `documents_of` does.
-        """
-        return self.unembed(
-            self.final_residual(self.require_rows(tokens), document_starts=document_starts)
-        )
-
     def require_separable(self) -> None:
         """Raise `ConfigError` if packed documents cannot be kept apart (`ihlab.model.documents`)."""
         require(
@@ -246,12 +233,8 @@ class Network(EmbeddingMixes, LensHooks):
         """Return the normalised residual stream that the unembedding reads.
 
         With a cache for each layer, the tokens continue the sequences in the caches and are added
-        to them (`decode`). Raises `ConfigError` for a cache while packed documents are read.
+        to them (`decode`).
         """
-        require(
-            caches is None or (document_starts is None and packed_now(self) is None),
-            "A KV cache continues whole sequences: it cannot be used while packed documents are read.",
-        )
         # What each layer reads besides the tokens: its cache, or the packed documents.
         pasts: Sequence[Past | None] = caches or [
             documents_of(self, tokens, document_starts)

@@ -48,8 +48,6 @@ RULES = {
     "sum1": Rule(tied=True),
     "clip": Rule(0.0, 1.0),
     "project": Rule(0.0, 1.0),
-    "frozen": Rule(),
-    "frozen_unit": Rule(),
 }
 """Every rule, keyed by name. `ihlab.model.shift.SHIFT_RULES` has a class for each."""
 
@@ -138,8 +136,6 @@ VARIANTS = {
     "kv_sum1": _kv("KV shifting, weights sum to 1", "sum1"),
     "kv_clip": _kv("KV shifting, weights clipped to 0-1", "clip"),
     "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
-    "kv_frozen": _kv("KV shifting, weights frozen", "frozen"),
-    "kv_frozen_unit": _kv("KV shifting, weights frozen at norm 1", "frozen_unit"),
     "partial_rotary": Variant(
         "attention, half of a head rotated",
         "variants.partial_offset:PartialRotaryAttention",

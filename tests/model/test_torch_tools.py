@@ -15,9 +15,7 @@ pytestmark = pytest.mark.slow
 SHAPE = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 8}
 KINDS = {
     "vanilla": {},
-    "KV shifting": {"attention": "kv_shift"},
-    "ALiBi": {"positional": "alibi"},
-    "queries shifted too": {"attention": "qkv_shift", "shift_window": 3},
+    "queries shifted, ALiBi": {"attention": "qkv_shift", "shift_window": 3, "positional": "alibi"},
     "a gate shared in the model": {"attention": "kv_gate", "shift_share": "model"},
 }
 

@@ -57,9 +57,7 @@ def test_restarting_gives_the_weights_asked_for(kind):
     shift = SHIFT_RULES[kind](3, 2)
     shift.restart(0.25)
     wanted = torch.tensor([[0.25, 0.75]] * 3)
-    torch.testing.assert_close(
-        shift.weights(), wanted / wanted[0].norm() if kind == "frozen_unit" else wanted
-    )
+    torch.testing.assert_close(shift.weights(), wanted)
 
 
 @pytest.mark.parametrize("kind", SHIFT_RULES)
@@ -67,10 +65,7 @@ def test_a_rule_says_what_its_weights_can_be(kind):
     shift, rule = SHIFT_RULES[kind], RULES[kind]
     far = torch.tensor([[-5.0, 6.0], [6.0, -5.0]])
     reached = shift.weights_from(shift.stored(far))
-    if kind not in (
-        "project",
-        "frozen_unit",
-    ):  # training keeps the bounds of the first; the second divides by the norm
+    if kind != "project":  # training keeps its bounds
         torch.testing.assert_close(reached, far.clamp(rule.low, rule.high), atol=1e-6, rtol=0)
     assert rule.tied == (shift(1, 2).weight.numel() == 1)
     for value in filter(math.isfinite, (rule.low, rule.high)):

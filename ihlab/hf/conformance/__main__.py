@@ -12,7 +12,7 @@ import torch
 from transformers.utils import logging
 
 from ihlab.hf.conformance import each
-from ihlab.hf.conformance.families import CAUSAL, has_local_state, tiny
+from ihlab.hf.conformance.families import tiny
 from ihlab.hf.conformance.suite import line, said, verdict
 from tasks.config import ConfigError, require
 
@@ -33,22 +33,6 @@ def named(where: str) -> Any:
         ) from error
 
 
-def local() -> Any:
-    """Yield the families with local state. A family that cannot be tried is named on standard
-    error.
-    """
-    for family in sorted(CAUSAL):
-        try:
-            if has_local_state(partial(tiny, family)):
-                yield family
-        except Exception as error:  # transformers may refuse the sizes in any way
-            print(
-                f"{family} cannot be tried: {' '.join(str(error).split())[:100]}",
-                file=sys.stderr,
-                flush=True,
-            )
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Return 1 if a check fails that `--allow` does not name."""
     parser = argparse.ArgumentParser("python -m ihlab.hf.conformance", description=__doc__)
@@ -59,7 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument(
         "--family", metavar="NAME", help="a tiny random model of a causal family of transformers"
     )
-    what.add_argument("--families", action="store_true", help="list the families with local state")
     parser.add_argument("--checks", nargs="+", metavar="CHECK", help="only these checks")
     parser.add_argument(
         "--allow",
@@ -72,28 +55,17 @@ def main(arguments: list[str] | None = None) -> int:
         "--json", action="store_true", help="print each result as a JSON object in a line"
     )
     options = parser.parse_args(arguments)
-    if options.families and (options.checks or options.allow or options.json):
-        parser.error("--families takes no --checks, --allow or --json.")
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(1)  # small models are fastest so
     results = []
     try:
-        if options.families:
-            for family in local():
-                print(family, flush=True)
-            return 0
         make = named(options.model) if options.model else partial(tiny, options.family)
         for result in each(make, options.checks, allow=options.allow):
             printed = json.dumps(result._asdict()) if options.json else line(result)
             print(printed, flush=True)
             results.append(result)
-        if options.family and not has_local_state(make):
-            print(
-                f"{options.family} has no local state: tokens see earlier ones only by attention.",
-                file=sys.stderr,
-            )
     except ConfigError as error:
         parser.error(str(error))
     if said_last := verdict(results):

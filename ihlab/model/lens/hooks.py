@@ -52,11 +52,6 @@ class LensHooks(HookedRootModule):
         self._warn_of_filter(names_filter)
         return super().get_caching_hooks(names_filter, *args, **kwargs)
 
-    def add_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Add caching hooks as in TransformerLens. Warns of a name without a hook point."""
-        self._warn_of_filter(names_filter)
-        return super().add_caching_hooks(names_filter, *args, **kwargs)
-
     def _warn_of_filter(self, names_filter: Any) -> None:
         self.name_new_hook_points()
         if callable(names_filter):
