@@ -33,6 +33,7 @@ from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import Taps
 from ihlab.model.conversion.checks import require_merged
+from ihlab.model.shift import start
 from ihlab.runtime.settings import own_settings
 from ihlab.storage.files import write_text
 from ihlab.storage.model_folder import HUB, load, model_files, of_model, quiet
@@ -254,8 +255,9 @@ class KVShiftForCausalLM(PreTrainedModel):
         if not isinstance(module, Taps):
             super()._init_weights(module)
             return
-        for taps in module.parameters():
-            init.copy_(taps, module.drawn(taps))
+        for taps in module.parameters():  # the paper's start
+            own = torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device)
+            init.copy_(taps, start(own, module.window))
 
 
 @lru_cache

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from ihlab.hf.links import Links, take
-from ihlab.model.shift import start
 
 logger = logging.get_logger(__name__)
 FROZEN = (
@@ -54,12 +53,6 @@ class Taps(nn.Module):
             self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
         self.alpha: nn.Parameter | None
         self.beta: nn.Parameter | None
-
-    def drawn(self, taps: Tensor) -> Tensor:
-        """Return the paper's initial taps: column 0 from U(0, 1), and the others share 1 minus it
-        equally.
-        """
-        return start(torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device), self.window)
 
     def forward(self, side: str, raw: Projected, links: Links, raw_states: Seen) -> Projected:
         """Mix raw keys (side "key") or values ("value"). `raw_states`: window - 1 earlier vectors,

@@ -62,12 +62,9 @@ class Variant:
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not
       describe;
-    - `own_heads`: True if its class makes or mixes keys and values itself, so that Canon layers
-      cannot convolve them;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
     - `limits`: the fields of `ModelConfig` that it restricts to some of their values;
-    - `head_multiple`: d_head must be a multiple of the first number without rotary encoding, of the
-      second with it.
+    - `head_multiple`: d_head must be a multiple of this number.
     """
 
     title: str
@@ -76,10 +73,9 @@ class Variant:
     value: str | None = None
     query: str | None = None
     mixes_tokens: bool = False
-    own_heads: bool = False
     recurrent: bool = False
     limits: tuple[Limit, ...] = ()
-    head_multiple: tuple[int, int] = (1, 2)
+    head_multiple: int = 1
 
     @property
     def rules(self) -> dict[str, str]:
@@ -88,13 +84,6 @@ class Variant:
         """
         sides = {"alpha": self.key, "beta": self.value, "gamma": self.query}
         return {name: rule for name, rule in sides.items() if rule is not None}
-
-    @property
-    def mixes_heads(self) -> bool:
-        """True if attention mixes projected queries, keys or values across tokens, by a shift or in
-        its own way.
-        """
-        return bool(self.rules or self.own_heads)
 
     @property
     def registered(self) -> bool:
@@ -108,7 +97,7 @@ _HALF_ROTATED: dict[str, Any] = {
         Limit("rotary_frequencies", (None,), "rotates in its own way"),
         Limit("rotary_scale", (1.0,), "rotates in its own way"),
     ),
-    "head_multiple": (4, 4),
+    "head_multiple": 4,
 }
 _UNSCORED = "is a recurrence, without attention scores"
 _RECURRENT = (
@@ -145,7 +134,6 @@ VARIANTS = {
         "partial key offset",
         "variants.partial_offset:PartialOffsetAttention",
         mixes_tokens=True,
-        own_heads=True,
         **_HALF_ROTATED,
     ),
     "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),

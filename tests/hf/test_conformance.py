@@ -33,10 +33,15 @@ def failed(results):
     return [row for row in results if row.outcome == "FAIL"]
 
 
+COMPILING = {"compiled", "lifecycle"}
+"""Checks that take as long as all others together."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "shift"), ALL, ids=str)
 def test_reference_passes_every_check_that_applies(family, shift):
-    results = run(maker(family, **shift), backend="eager")
+    checks = [name for name in CHECKS if family == "mistral" or name not in COMPILING]
+    results = run(maker(family, **shift), checks, backend="eager")
     assert not failed(results), table(results)
     without = {row.check for row in results if row.outcome == "-"}
     assert without == ({"window"} if family != "mistral" else set())
@@ -45,8 +50,7 @@ def test_reference_passes_every_check_that_applies(family, shift):
 
 @pytest.mark.slow
 def test_a_plain_family_passes():
-    results = run(partial(tiny, "gemma3_text"), backend="eager")
-    assert {row.check for row in results} == set(black_box.CHECKS)
+    results = run(partial(tiny, "gemma3_text"), black_box.CHECKS.keys() - COMPILING)
     assert {row.outcome for row in results if row.check != "window"} == {"pass"}, table(results)
 
 
@@ -507,7 +511,7 @@ def no_weights():
         (["--model", "my_module"], "--model is 'my_module', but must be module:function."),
         (
             ["--model", "nowhere:make"],
-            "--model is 'nowhere:make', which cannot be imported: No module named 'nowhere'.",
+            "--model is 'nowhere:make', which cannot be imported: ModuleNotFoundError: No module",
         ),
         (
             ["--model", "my_module:fails"],

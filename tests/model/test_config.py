@@ -139,7 +139,6 @@ def test_replace_refuses_typos():
             {"attention": "qkv_shift", "query_window": 3},
             ["query_window is 3,", "from 2 to shift_window=2"],
         ),
-        ({"d_mlp": -2}, ["ModelConfig.d_mlp is -2,", "at least 1"]),
         ({"eps": 0.0}, ["ModelConfig.eps is 0.0,", "positive"]),
         ({"init_std": -0.1}, ["ModelConfig.init_std is -0.1,", "not be negative"]),
         (

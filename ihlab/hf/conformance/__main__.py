@@ -23,8 +23,6 @@ def named(where: str) -> Any:
     require(bool(module and function), f"--model is {where!r}, but must be module:function.")
     try:
         return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"--model is {where!r}, which cannot be imported: {error}.") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # code of the user, which may also end the process

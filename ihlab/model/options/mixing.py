@@ -77,7 +77,7 @@ class MixingOptions(Sizes):
         )
         of_heads = "".join(place for place in self.canon if place in "BKV")
         require(
-            not (of_heads and VARIANTS[self.attention].mixes_heads),
+            not (of_heads and (self.shifted or VARIANTS[self.attention].mixes_tokens)),
             f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} also mixes keys or values, as "
             f"{of_heads!r} does: leave {of_heads!r} out, or choose another attention.",
         )

@@ -94,18 +94,6 @@ def test_attributions_sum_to_the_logits_less_the_final_bias(model, cached, token
     close(attributions.sum(dim=0), expected)
 
 
-def test_directions_give_the_logits_of_the_normalised_stream_and_ignore_its_mean(model, cached):
-    logits, cache = cached
-    directions = model.tokens_to_residual_directions(torch.arange(19))
-    normalised = (
-        cache["resid_post", 1] if model.cfg.norm == "none" else cache["ln_final.hook_normalized"]
-    )
-    close(normalised @ directions.T, logits - constant(model))
-    if model.cfg.norm == "layer":
-        close(directions.sum(dim=-1), torch.zeros(19))
-    close(model.tokens_to_residual_directions(4), directions[4])
-
-
 # Patching
 
 
