@@ -15,13 +15,8 @@ def late(chain):
     return torch.cat([torch.ones_like(chain[:, :1]), chain[:, :-1]], dim=1)
 
 
-def only_first(most):
-    """Return a change that keeps the first boundaries of documents, and loses the others."""
-    return lambda chain: chain | ((~chain).cumsum(dim=1) > most)
-
-
-def all_but_last(chain):
-    return chain | ((~chain).cumsum(dim=1) == (~chain).sum(dim=1, keepdim=True))
+def only_first_eight(chain):
+    return chain | ((~chain).cumsum(dim=1) > 8)  # the start of the sequence is a boundary, too
 
 
 def after_256(chain):
@@ -40,9 +35,7 @@ def first_row(chain):
 CHANGES = {
     "documents are ignored": torch.ones_like,
     "a boundary is one token late": late,
-    "only the first boundary counts": only_first(2),  # the start of the sequence is one, too
-    "only eight documents count": only_first(8),
-    "the last boundary is lost": all_but_last,
+    "only eight documents count": only_first_eight,
     "boundaries after 256 tokens are lost": after_256,
     "documents of one token are lost": not_of_one_token,
     "the first row's documents are those of all": first_row,

@@ -115,29 +115,6 @@ def test_dropout_is_off_while_generating_and_modes_are_kept(make_model, tokens):
     assert torch.equal(made, greedy_by_full_forwards(model.eval(), tokens, 3))
 
 
-def test_an_interrupted_decoder_refuses_to_go_on(make_model, tokens):
-    """Some of its layers may have read a token that others have not."""
-    model = make_model()
-    decoder = Decoder(model, 3, 9)
-
-    def fail(x, hook):
-        raise KeyboardInterrupt
-
-    with (
-        pytest.raises(KeyboardInterrupt),
-        model.hooks(fwd_hooks=[("blocks.1.hook_attn_out", fail)]),
-    ):
-        decoder.forward(tokens[:, :4])
-    with pytest.raises(ConfigError, match="begin again with a new Decoder"):
-        decoder.forward(tokens[:, 4:5])
-
-
-def test_a_decoder_refuses_a_model_that_drops_out(make_model, tokens):
-    decoder = Decoder(make_model(dropout=0.5).train(), 3, 9)
-    with pytest.raises(ConfigError, match=r"call model.eval\(\)"):
-        decoder.forward(tokens)
-
-
 # Refusals
 
 REFUSED_PROMPTS = {

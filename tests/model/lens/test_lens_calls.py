@@ -12,7 +12,6 @@ import pytest
 import torch
 from transformer_lens import patching
 from transformer_lens.model_bridge import TransformerBridge
-from transformer_lens.tools.training import TrainConfig, train
 
 from ihlab import ModelConfig, Transformer
 from ihlab.model.config import GPT2
@@ -45,29 +44,6 @@ def results(model):
 def doubled(model):
     hook = ("blocks.1.hook_attn_out", lambda x, hook: 2 * x)
     return model.run_with_hooks(TOKENS, return_type="loss", fwd_hooks=[hook])
-
-
-def trained(model):
-    """The loss after a step of TransformerLens' own training loop."""
-    rows = [{"tokens": row} for row in TOKENS.repeat(2, 1)]
-
-    class Rows(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(rows)
-
-        def __getitem__(self, i):
-            return rows[i]
-
-    before = {name: x.clone() for name, x in model.state_dict().items()}
-    config = TrainConfig(
-        num_epochs=1, batch_size=6, lr=0.1, optimizer_name="SGD", device="cpu", max_steps=1
-    )
-    train(model, config, Rows())
-    with torch.no_grad():
-        loss = model(TOKENS, return_type="loss")
-    model.load_state_dict(before)
-    model.eval()
-    return loss
 
 
 def patched(model, patch):
@@ -129,7 +105,6 @@ CALLS = {
     "model.unembed.W_U": lambda m: m.unembed.W_U,
     "model.unembed.b_U": lambda m: m.unembed.b_U,
     'model.set_use_attn_result(True); cache["result", 1]': results,
-    "tools.training.train(model, config, dataset)": trained,
     "cache.accumulated_resid(apply_ln=True)": lambda m: m.run_with_cache(TOKENS)[
         1
     ].accumulated_resid(apply_ln=True),
