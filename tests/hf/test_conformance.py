@@ -48,9 +48,15 @@ def test_reference_passes_every_check_that_applies(family, shift):
     assert "refuses" not in {row.outcome for row in results}
 
 
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.rare) for name in ("llama", "mistral", "qwen3", "olmo2")
+]
+
+
 @pytest.mark.slow
-def test_a_plain_family_passes():
-    results = run(partial(tiny, "gemma3_text"), black_box.CHECKS.keys() - COMPILING)
+@pytest.mark.parametrize("family", ["gemma3_text", *OTHERS])
+def test_plain_families_pass(family):
+    results = run(partial(tiny, family), black_box.CHECKS.keys() - COMPILING)
     assert {row.outcome for row in results if row.check != "window"} == {"pass"}, table(results)
 
 

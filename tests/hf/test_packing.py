@@ -1,10 +1,16 @@
-"""Faults of packed documents, each planted in a shifted Llama, are named."""
+"""Ten faults of packed documents, each planted in a shifted Llama and, with stand-in kernels, in
+LFM2, are named.
+"""
+
+import json
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from ihlab.hf import attention
-from ihlab.hf.conformance import run
+from ihlab.hf.conformance import run, table
 from ihlab.hf.links import Links, find_links
 from tests.hf.conftest import maker
 
@@ -15,8 +21,13 @@ def late(chain):
     return torch.cat([torch.ones_like(chain[:, :1]), chain[:, :-1]], dim=1)
 
 
-def only_first_eight(chain):
-    return chain | ((~chain).cumsum(dim=1) > 8)  # the start of the sequence is a boundary, too
+def only_first(most):
+    """Return a change that keeps the first boundaries of documents, and loses the others."""
+    return lambda chain: chain | ((~chain).cumsum(dim=1) > most)
+
+
+def all_but_last(chain):
+    return chain | ((~chain).cumsum(dim=1) == (~chain).sum(dim=1, keepdim=True))
 
 
 def after_256(chain):
@@ -35,7 +46,9 @@ def first_row(chain):
 CHANGES = {
     "documents are ignored": torch.ones_like,
     "a boundary is one token late": late,
-    "only eight documents count": only_first_eight,
+    "only the first boundary counts": only_first(2),  # the start of the sequence is one, too
+    "only eight documents count": only_first(8),
+    "the last boundary is lost": all_but_last,
     "boundaries after 256 tokens are lost": after_256,
     "documents of one token are lost": not_of_one_token,
     "the first row's documents are those of all": first_row,
@@ -93,3 +106,57 @@ def test_starts_that_are_given_and_not_read_are_named(monkeypatch):
     assert [result.check for result in run(maker(), CHECKS) if result.outcome == "FAIL"] == [
         "cu_seqlens"
     ]
+
+
+OF_LFM2 = """
+import json, torch
+from functools import partial
+from ihlab.hf.conformance import kernels, run
+kernels.use_stand_ins()
+torch.set_num_threads(1)
+from transformers.models.lfm2 import modeling_lfm2 as lfm2
+from ihlab.hf.conformance.families import tiny
+
+right = lfm2.Lfm2ShortConv.forward
+counted = lambda x: torch.unique_consecutive(x[0], return_inverse=True)[1].int()[None]
+faults = {
+    "right": lambda x: x,
+    "seq_idx is not passed on": lambda x: None,  # as before transformers' pull request 46588
+    "a boundary is one token late": lambda x: torch.cat([x[:, :1], x[:, :-1]], 1),
+    "only the first boundary counts": lambda x: x.clamp(max=1),
+    "only eight documents count": lambda x: x.clamp(max=7),
+    "the last boundary is lost": lambda x: torch.minimum(x, x[:, -1:] - 1).clamp(min=0),
+    "boundaries after 256 tokens are lost": lambda x: torch.cat([x[:, :256], x[:, 256:] * 0 + x[:, 255:256]], 1),
+    "two documents are one": lambda x: x // 2,
+    "the first row's documents are those of all": lambda x: x[:1].expand_as(x).contiguous(),
+}
+
+def planted(change, when=lambda self: True, check="seq_idx"):
+    def forward(self, hidden_states, **given):
+        if given.get("seq_idx") is not None and when(self):
+            given["seq_idx"] = change(given["seq_idx"])
+        return right(self, hidden_states, **given)
+    lfm2.Lfm2ShortConv.forward = forward
+    results = run(partial(tiny, "lfm2"), [check])
+    return [result.check for result in results if result.outcome == "FAIL"]
+
+named = {fault: planted(change) for fault, change in faults.items()}
+named["the third layer leaks"] = planted(lambda x: None, lambda self: self.layer_idx == 2)
+named["documents leak in training"] = planted(lambda x: None, lambda self: self.training, "training")
+print(json.dumps(named))
+"""
+
+
+def test_a_fault_in_lfm2_is_named_with_stand_in_kernels():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", OF_LFM2], capture_output=True, text=True, check=True
+    )
+    named = json.loads(done.stdout.splitlines()[-1])
+    assert named.pop("right") == []
+    assert len(named) == 10
+    assert all(named.values()), named
+
+
+def test_right_documents_pass():
+    results = run(maker(window=3), CHECKS)
+    assert {result.outcome for result in results} == {"pass"}, table(results)

@@ -1,13 +1,23 @@
-"""Tiny random models of the causal families of transformers."""
+"""Tiny random models of the causal families of transformers, and which of the families have local
+state.
+"""
 
 import itertools
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.cache_utils import (
+    DynamicCache,
+    DynamicIndexedLayer,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
+from ihlab.hf.conformance.compare import MakeModel, reach, tokens
+from ihlab.hf.conformance.parts import without_attention
 from tasks.config import choose, require
 
 WIDTHS = {
@@ -93,3 +103,25 @@ def tiny(family: str) -> Any:
     return AutoModelForCausalLM.from_config(
         config, experts_implementation="eager"
     ).eval()  # others lack float64
+
+
+@torch.no_grad()
+def has_local_state(make: MakeModel) -> bool:
+    """Return whether earlier tokens still change the logits when each attention layer sees only the
+    token itself.
+
+    Some old families write out their own attention, which cannot be replaced. So the model must
+    also be stateful, by its class, or its cache must hold more than keys and values.
+    """
+    model = without_attention(make())
+    if reach(model) < 1e-4:
+        return False
+    cache = model(input_ids=tokens(model, 1, 8), use_cache=True).get("past_key_values")
+    cache = getattr(
+        cache, "self_attention_cache", cache
+    )  # of a decoder that could also read an encoder
+    attention = {DynamicLayer, DynamicSlidingWindowLayer, DynamicIndexedLayer}
+    plain = cache is None or (
+        type(cache) is DynamicCache and {type(layer) for layer in cache.layers} <= attention
+    )
+    return model._is_stateful or not plain

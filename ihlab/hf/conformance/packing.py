@@ -2,20 +2,24 @@
 dimensions.
 """
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import DataCollatorWithFlattening
 
 from ihlab.hf.conformance.compare import (
     CLOSE,
     ROUGH,
     ROWS,
+    FaultError,
     NotApplicableError,
     in_chunks,
     logits,
+    off_alone,
     padded,
     positions_of,
     read,
@@ -24,6 +28,7 @@ from ihlab.hf.conformance.compare import (
     takes,
     tokens,
 )
+from ihlab.hf.conformance.parts import without_attention, without_convolutions
 
 ALL = {"return_seq_idx": True, "return_flash_attn_kwargs": True}
 """All that transformers' collator of packed documents can say about them."""
@@ -46,14 +51,28 @@ def numbered(sizes: list[list[int]]) -> torch.Tensor:
 
 
 def packed(model: Any, **convention: bool) -> None:
-    """Read documents in one sequence: a few, many, and long ones."""
+    """Read documents in one sequence: a few, many, and long ones.
+
+    If a document alone has other logits, the message also gives the errors without attention and
+    without convolutions.
+    """
+
+    def error(one: Any) -> float:
+        return off_alone(one, logits(one, ids, **inputs), ids, numbered([sizes]))
+
     for sizes, most in (([4, 1, 5, 2], CLOSE), ([1, 2] * 10, CLOSE), ([200, 3, 100, 230], ROUGH)):
         if max(sizes) > positions_of(model):
             continue
-        ids = tokens(model, 1, sum(sizes))
-        results = logits(model, ids, **collated(sizes, **convention))
-        what = "documents of a packed sequence"
-        same_as_alone(model, results, ids, numbered([sizes]), what, most)
+        ids, inputs = tokens(model, 1, sum(sizes)), collated(sizes, **convention)
+        if (worst := error(model)) > most:
+            parts = [f"{error(without_attention(copy.deepcopy(model))):.1e} without attention"]
+            if any(isinstance(module, nn.Conv1d) for module in model.modules()):
+                parts.append(
+                    f"{error(without_convolutions(copy.deepcopy(model))):.1e} without convolutions"
+                )
+            raise FaultError(
+                f"documents of a packed sequence: logits differ by {worst:.1e} ({', '.join(parts)})"
+            )
 
 
 def packed_rows(model: Any, seq_idx: bool = False) -> None:

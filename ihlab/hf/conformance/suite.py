@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel
 
-from ihlab.hf.conformance import black_box, shifted
+from ihlab.hf.conformance import black_box, kernels, shifted
 from ihlab.hf.conformance.causes import CAUSES, root
 from ihlab.hf.conformance.compare import (
     FaultError,
@@ -146,6 +146,8 @@ def each(
         notes = [detail]
         if half and outcome != "-":
             notes.append(f"in a float32 copy of the {half} model")
+        if kernels.are_stand_ins_used() and name in ("seq_idx", "cu_seqlens"):
+            notes.append("with stand-in kernels")
         follows = ""
         if outcome in ("FAIL", "limit"):
             failed.add(name)
