@@ -40,28 +40,22 @@ TOKEN_SHIFTS: dict[str, dict[str, Any]] = {
     "partial key offset": {"attention": "key_offset"},
     "half unrotated": {"attention": "partial_rotary"},
     "smear, embedding": {"smear": "embedding"},
-    "smear, attention's input": {"smear": "attention"},
     "conv K": {"canon": "K"},
     "conv V": {"canon": "V"},
     "conv attention out": {"canon": "O"},
     "conv MLP out": {"canon": "M"},
     "conv all four": {"canon": "KVOM"},
-    "multi-token attention": {"attention": "multi_token"},
     LINEAR_CONV: {"attention": "gated_linear", "canon": "B", **_NONE},
     LINEAR: {"attention": "gated_linear", **_NONE},
     DELTA_CONV: {"attention": "gated_delta", "canon": "B", **_NONE},
     DELTA: {"attention": "gated_delta", **_NONE},
-    "trapezoid": {"attention": "trapezoid", **_NONE},
     "forgetting": {"attention": "forgetting"},
     "output gate": {"attention": "output_gate"},
     "bigram table": {"bigram_table": 4096},
-    "dynamic conv K, V": {"attention": "dynamic_conv"},
-    "adaptive key offset": {"attention": "adaptive_offset"},
-    "interpolation, embedding": {"smear": "interpolation"},
     "conv all four, identity start": {"canon": "KVOM", "shift_start": "identity"},
     "filters of Q, K, V": {"attention": "qkv_shift", "shift_window": 4},
 }
-"""Fields of the model that make each variant of the frozen study `shifts`, by its label."""
+"""Fields of the model that make variants of the frozen study `shifts`, by their labels."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tasks.config import choose, require, shown
 
 DIRECT = "direct path"
 SHIFTED = {"key": "key_shift", "value": "value_shift"}
-STORED_AS_MIXED = ("free", "project", "frozen", "frozen_unit", "clip")
+STORED_AS_MIXED = ("free", "project", "clip")
 """The rules of shifts whose stored weights are alpha or beta itself, so that one of them can be 0.
 """
 

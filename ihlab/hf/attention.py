@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ihlab.hf.cache import RawStates, shift_layer
 from ihlab.hf.links import Links, find_links, links_of_mask
 from ihlab.hf.pickled import pickled_by
-from ihlab.hf.shift import Shift
+from ihlab.hf.shift import Taps
 from ihlab.runtime.modes import evaluating
 from tasks.config import ConfigError, require
 
@@ -45,7 +45,7 @@ class _Projecting:
         return self._shifted("value", self._attention.v_proj(hidden))
 
     def _shifted(self, side: str, raw: Tensor) -> Tensor:
-        shift: Shift = getattr(self._attention, SHIFT)
+        shift: Taps = getattr(self._attention, SHIFT)
         if side not in shift.sides:
             return raw
         back = shift.window - 1

@@ -70,10 +70,6 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
     )
     require_loaded(model)
     config = model.config
-    require(
-        config.shift_rule == "taps",
-        f"The model has shift_rule={config.shift_rule!r}, but from_hf takes models with taps.",
-    )
     if reversed_taps:
         model = deepcopy(model)
         for module in model.modules():

@@ -31,18 +31,16 @@ from ihlab.hf import standalone
 from ihlab.hf.attention import SHIFT, attentions, require_shiftable, shifted_attention, tell_links
 from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
-from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
+from ihlab.hf.shift import Taps
 from ihlab.model.conversion.checks import require_merged
+from ihlab.model.shift import start
 from ihlab.runtime.settings import own_settings
 from ihlab.storage.files import write_text
 from ihlab.storage.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
-"""Model types whose rotary positions pair channels i and i + d/2, as the partial key offset
-requires.
-"""
-RULES = ("taps", "partial_key_offset")
+"""Model types that are known to run with the shift."""
 FIRST = ("zero", "own")
 
 
@@ -53,7 +51,6 @@ class KVShiftConfig(PreTrainedConfig):
     `KVShiftConfig(base_model_type="mistral", ...)` is also a `MistralConfig`.
 
     - `base_model_type`: transformers' model type of the unshifted model;
-    - `shift_rule`: "taps" (equation 5) or "partial_key_offset";
     - `shift_window`: number of tokens that are mixed, the current token and those right before it;
     - `shift_keys`, `shift_values`: whether keys, or values, are shifted;
     - `shift_first`: the rule for a token without a previous one: "zero" mixes in zeros (the
@@ -62,7 +59,6 @@ class KVShiftConfig(PreTrainedConfig):
 
     model_type = "kv_shift"
     base_model_type: str = "llama"
-    shift_rule: str = "taps"
     shift_window: int = 2
     shift_keys: bool = True
     shift_values: bool = True
@@ -76,7 +72,6 @@ class KVShiftConfig(PreTrainedConfig):
         return super().__new__(shifted_config(base_model_type) if cls is KVShiftConfig else cls)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        choose("shift_rule", self.shift_rule, RULES)
         choose("shift_first", self.shift_first, FIRST)
         require_integer("shift_window", self.shift_window, 2)
         longest = getattr(self, "max_position_embeddings", None)
@@ -93,11 +88,9 @@ class KVShiftConfig(PreTrainedConfig):
             self.shift_keys or self.shift_values,
             "shift_keys and shift_values are both False, but one must be True.",
         )
-        partial = self.shift_rule == "partial_key_offset"
+        rule = kwargs.pop("shift_rule", "taps")  # a field of 0.4.0
         require(
-            not partial or (self.shift_window == 2 and self.base_model_type in FAMILIES),
-            f"base_model_type is {self.base_model_type!r} and shift_window {self.shift_window}, but a partial key "
-            f"offset has a window of 2 and is known for {', '.join(FAMILIES)}.",
+            rule == "taps", f"shift_rule is {shown(rule)}, but only 'taps' is known since 0.4.0."
         )
         super().__post_init__(**kwargs)
 
@@ -271,8 +264,9 @@ class KVShiftForCausalLM(PreTrainedModel):
         if not isinstance(module, Taps):
             super()._init_weights(module)
             return
-        for taps in module.parameters():
-            init.copy_(taps, module.drawn(taps))
+        for taps in module.parameters():  # the paper's start
+            own = torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device)
+            init.copy_(taps, start(own, module.window))
 
 
 @lru_cache
@@ -339,19 +333,14 @@ def _install(model: Any) -> None:
     shifted_layer_types(config)  # a compiled model can make no classes
     for attention in attentions(model):
         heads, weight = _kv_heads(attention), attention.k_proj.weight
-        if config.shift_rule == "taps":
-            sides = (config.shift_keys, config.shift_values)
-            shift: Shift = Taps(heads, config.shift_window, *sides, config.shift_first, like=weight)
-        else:
-            shift = PartialKeyOffset(heads, config.shift_first)
+        sides = (config.shift_keys, config.shift_values)
+        shift = Taps(heads, config.shift_window, *sides, config.shift_first, like=weight)
         setattr(attention, SHIFT, shift)
         attention.__class__ = shifted_attention(attention.__class__)
     decoder = model.base_model
     first = attentions(model)[0]
     first.stores_numbers, decoder.layer_of_numbers = True, first.layer_idx
     decoder.register_forward_pre_hook(tell_links, with_kwargs=True)
-    if config.shift_rule == "partial_key_offset":
-        decoder.rotary_emb.register_forward_hook(unrotated)
 
 
 @torch.no_grad()
@@ -361,7 +350,6 @@ def add_shift(
     keys: bool = True,
     values: bool = True,
     first: str = "zero",
-    rule: str = "taps",
 ) -> Any:
     """Shift the keys and values of a Hugging Face causal LM, in place, and return it.
 
@@ -383,7 +371,6 @@ def add_shift(
         "shift_keys": keys,
         "shift_values": values,
         "shift_first": first,
-        "shift_rule": rule,
     }
     weights = {id(x): x for x in (*model.parameters(), *model.buffers())}
     require_shiftable(

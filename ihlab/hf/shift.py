@@ -1,6 +1,4 @@
-"""Rules that mix keys and values with earlier ones: equation 5 of arXiv 2411.19574, and the partial
-key offset.
-"""
+"""The shift, which mixes keys and values with earlier ones: equation 5 of arXiv 2411.19574."""
 
 import torch
 from jaxtyping import Float
@@ -8,8 +6,6 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from ihlab.hf.links import Links, take
-from ihlab.model.shift import start
-from ihlab.model.variants.partial_offset import offset
 
 logger = logging.get_logger(__name__)
 FROZEN = (
@@ -21,25 +17,42 @@ Projected = Float[Tensor, "batch pos channel"]
 Seen = Float[Tensor, "batch seen channel"]
 
 
-class Shift(nn.Module):
-    """The shift in an attention module. It acts between the projections and the next operation
-    (norm or rotation).
+class Taps(nn.Module):
+    """Equation 5: x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ..., with w a row of alpha (keys) or beta
+    (values) per head.
 
-    A subclass is a rule: its `mix` combines a key or value with those of earlier tokens. `first`
-    says what a token without an earlier one gets: "zero" mixes in zeros, "own" leaves its key and
-    value unshifted.
+    It acts between the projections and the next operation (norm or rotation). `first` says what a
+    token without an earlier one gets: "zero" mixes in zeros, "own" leaves its key and value
+    unshifted. `alpha` and `beta` are [kv_head, window], with the current token in column 0, or None
+    if not shifted. They stay in float32 when the model is cast to half precision, and the sum is rounded
+    once. Only FSDP (`fully_shard`), which shards weights of one dtype together, gets them in the
+    model's half precision.
     """
 
-    def __init__(self, window: int, keys: bool, values: bool, first: str) -> None:
+    of_model: torch.dtype | None = None
+    """The model's dtype, if it is bfloat16 or float16."""
+
+    def __init__(
+        self,
+        kv_heads: int,
+        window: int,
+        keys: bool,
+        values: bool,
+        first: str,
+        like: Tensor,
+    ) -> None:
         super().__init__()
         self.window, self.first = window, first
         self.sides = frozenset(
             side for side, shifted in (("key", keys), ("value", values)) if shifted
         )
-
-    def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
-        """Return the mixed keys or values."""
-        raise NotImplementedError
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        self.of_model = None if like.dtype == dtype else like.dtype
+        for name, side in (("alpha", "key"), ("beta", "value")):
+            empty = torch.empty(kv_heads, window, dtype=dtype, device=like.device)
+            self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
+        self.alpha: nn.Parameter | None
+        self.beta: nn.Parameter | None
 
     def forward(self, side: str, raw: Projected, links: Links, raw_states: Seen) -> Projected:
         """Mix raw keys (side "key") or values ("value"). `raw_states`: window - 1 earlier vectors,
@@ -60,47 +73,6 @@ class Shift(nn.Module):
         if self.first == "own" and links.begins:
             return torch.cat([raw[:, :1], mixed[:, 1:]], dim=1)
         return mixed
-
-
-class Taps(Shift):
-    """Equation 5: x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ..., with w a row of alpha (keys) or beta
-    (values) per head.
-
-    `alpha` and `beta` are [kv_head, window], with the current token in column 0, or None if not
-    shifted. They stay in float32 when the model is cast to half precision, and the sum is rounded
-    once. Only FSDP (`fully_shard`), which shards weights of one dtype together, gets them in the
-    model's half precision.
-    """
-
-    of_model: torch.dtype | None = None
-    """The model's dtype, if it is bfloat16 or float16."""
-
-    def __init__(
-        self,
-        kv_heads: int,
-        window: int,
-        keys: bool,
-        values: bool,
-        first: str,
-        like: Tensor | None = None,
-    ) -> None:
-        super().__init__(window, keys, values, first)
-        of_model = torch.get_default_dtype() if like is None else like.dtype
-        dtype = torch.promote_types(of_model, torch.float32)
-        self.of_model = None if of_model == dtype else of_model
-        for name, side in (("alpha", "key"), ("beta", "value")):
-            empty = torch.empty(
-                kv_heads, window, dtype=dtype, device=None if like is None else like.device
-            )
-            self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
-        self.alpha: nn.Parameter | None
-        self.beta: nn.Parameter | None
-
-    def drawn(self, taps: Tensor) -> Tensor:
-        """Return the paper's initial taps: column 0 from U(0, 1), and the others share 1 minus it
-        equally.
-        """
-        return start(torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device), self.window)
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
         """Return the weighted sum of equation 5."""
@@ -143,31 +115,3 @@ class Taps(Shift):
         ):
             value = nn.Parameter(value.detach().to(self.of_model), value.requires_grad)
         super().__setattr__(name, value)
-
-
-class PartialKeyOffset(Shift):
-    """Take half of each key head's channels from the previous token, without rotation
-    (`variants.partial_offset`).
-    """
-
-    def __init__(self, kv_heads: int, first: str) -> None:
-        super().__init__(2, True, False, first)
-        self.kv_heads = kv_heads
-
-    def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
-        """Return keys whose second and fourth quarters come from the previous token."""
-        current, previous = (x.unflatten(-1, (self.kv_heads, -1)) for x in (raw, earlier[0]))
-        return offset(current, previous).flatten(-2)
-
-
-def unrotated(
-    rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Forward hook: return cos and sin [batch, pos, d_head], with angle 0 where `PartialKeyOffset`
-    moves keys.
-    """
-    fixed = float(getattr(rotary, "attention_scaling", 1.0)), 0.0
-    cos, sin = (
-        offset(x, torch.full_like(x, value)) for x, value in zip(angles, fixed, strict=True)
-    )
-    return cos, sin

@@ -14,14 +14,14 @@ from typing import Any
 
 NAME = "modeling_kv_shift"
 MODULES = (
-    *(
-        "tasks.config",
-        "ihlab.model.variants.partial_offset",
-        "ihlab.model.shift",
-        "ihlab.hf.pickled",
-        "ihlab.hf.links",
-    ),
-    *("ihlab.hf.shift", "ihlab.hf.cache", "ihlab.hf.attention", "ihlab.hf.model"),
+    "tasks.config",
+    "ihlab.model.shift",
+    "ihlab.hf.pickled",
+    "ihlab.hf.links",
+    "ihlab.hf.shift",
+    "ihlab.hf.cache",
+    "ihlab.hf.attention",
+    "ihlab.hf.model",
 )
 HERE_ONLY = ("from_pretrained", "save_pretrained", "register_for_auto_class")
 """Methods that open and save folders with ihlab's checks. Without these, transformers' own methods do so."""

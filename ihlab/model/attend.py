@@ -103,22 +103,13 @@ def explicit_pattern(
     """Return the pattern of the attention that `fused` computes, with scores and pattern exposed to
     hooks.
     """
-    return pattern_of(scores_of(q, k) + bias, hook_scores, hook_pattern)
+    return hook_pattern(softmax_of(hook_scores(scores_of(q, k) + bias)))
 
 
 def scores_of(q: Queries, k: Keys) -> Float[Tensor, "batch head query key"]:
     """Return q . k / sqrt(d_head) of every query and key, keys after the query included."""
     k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
     return torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
-
-
-def pattern_of(
-    scores: Float[Tensor, "batch head query key"], hook_scores: HookPoint, hook_pattern: HookPoint
-) -> Float[Tensor, "batch head query key"]:
-    """Return the softmax of the scores, which are -inf at masked keys; hooks see the scores and the
-    pattern.
-    """
-    return hook_pattern(softmax_of(hook_scores(scores)))
 
 
 def softmax_of(

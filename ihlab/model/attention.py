@@ -19,7 +19,7 @@ from ihlab.model.attend import (
     read_values,
 )
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import other_documents, separate
+from ihlab.model.documents import Documents, other_documents
 from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.lens.head_weights import HeadWeights
 from ihlab.model.mixes.places import HeadMixes
@@ -150,8 +150,7 @@ class Attention(HeadMixes, HeadWeights):
         `positions`.
 
         Keys and values are those of all tokens from position 0 on, including the cached ones.
-        `cache` is for variants that store more than these (such as multi-token attention). It may
-        also be packed documents.
+        `cache` is for variants that store more than these. It may also be packed documents.
         """
         return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
 
@@ -197,7 +196,7 @@ class Attention(HeadMixes, HeadWeights):
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
-        if self.only_causal and whole_or_last and not separate(cache, "attention"):
+        if self.only_causal and whole_or_last and not isinstance(cache, Documents):
             return None
         return self.masked_bias(k, positions, cache)
 

@@ -43,7 +43,6 @@ class ModelConfig(PositionOptions, MixingOptions):
             embedding; learned position embeddings start like token embeddings.
         scaled_residual_init: Scale initial matrices that write to the residual stream by 1 / sqrt(2 n_layers), as GPT-2
             does.
-        embed_std: Standard deviation of only the initial embedding and learned positions. None: as for init_std.
     """
 
     qk_norm: bool = False
@@ -57,7 +56,6 @@ class ModelConfig(PositionOptions, MixingOptions):
     unembedding: Literal["linear", "none"] = "linear"
     init_std: float | None = None
     scaled_residual_init: bool = False
-    embed_std: float | None = None
 
     removed: ClassVar[Mapping[str, object]] = {
         "mla_rank": None,
@@ -65,6 +63,9 @@ class ModelConfig(PositionOptions, MixingOptions):
         "mla_rope_width": None,
         "diff_norm": True,
         "shift_place": "before_rotary",
+        "canon_taps": 4,
+        "embed_std": None,
+        "document_leak": "none",
     }
     """Removed fields, each with the only value that a stored config may still have for it."""
 
@@ -87,15 +88,9 @@ class ModelConfig(PositionOptions, MixingOptions):
         self._check_embeddings()
 
     def _check_embeddings(self) -> None:
-        for name in ("init_std", "embed_std"):
-            std = getattr(self, name)
-            require(
-                std is None or std >= 0, f"ModelConfig.{name} is {std}, but must not be negative."
-            )
         require(
-            self.embed_std is None or not self.tied_embeddings,
-            f"ModelConfig.embed_std is {self.embed_std}, but tied embeddings are initialised as the "
-            "unembedding: it must be None.",
+            self.init_std is None or self.init_std >= 0,
+            f"ModelConfig.init_std is {self.init_std}, but must not be negative.",
         )
         require(
             self.unembedding == "linear" or self.d_vocab <= self.d_model,

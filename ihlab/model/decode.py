@@ -38,7 +38,6 @@ class Decoder:
             require_decodable(block.attn)
         self.model, self.batch, self.capacity = model, batch, capacity
         self.caches = [KVCache(capacity) for _ in model.blocks]
-        self._whole = True
 
     @property
     def length(self) -> int:
@@ -50,8 +49,8 @@ class Decoder:
         """Return the logits at every position of the next tokens, one or more of each sequence.
         They carry no gradient.
 
-        Raises `ConfigError` for ids outside the vocabulary, another number of sequences, more
-        tokens than fit, a model with dropout in training, and after a forward pass that failed.
+        Raises `ConfigError` for ids outside the vocabulary, another number of sequences, and more
+        tokens than fit. After a forward pass that failed, begin again with a new decoder.
         """
         require(
             chunk.shape[0] == self.batch and chunk.shape[1] >= 1,
@@ -75,17 +74,7 @@ class Decoder:
             f"The chunk has {chunk.shape[1]} tokens per sequence, but the decoder has room for {room} more: it "
             f"has read {self.length} and its capacity is {self.capacity}.",
         )
-        require(
-            not (self.model.training and self.model.cfg.dropout),
-            "The model is in training and has dropout: call model.eval() before decoding.",
-        )
-        require(
-            self._whole, "An earlier pass of this decoder failed: begin again with a new Decoder."
-        )
-        self._whole = False
-        residual = self.model.final_residual(chunk, self.caches)
-        self._whole = True
-        return residual
+        return self.model.final_residual(chunk, self.caches)
 
 
 @own_settings()

@@ -1,16 +1,11 @@
-"""Packed documents: several documents in one sequence, and what tokens see of the documents before
-their own.
+"""Packed documents: several documents in one sequence, none of which sees another.
 
 In `model(tokens, document_starts=starts)`, a token attends to its own document, and shifts,
 convolutions, smear and the other local mixers see nothing before the document's first token. So a
-document has the same logits packed as alone. `ModelConfig.document_leak` lets attention or local
-mixers see earlier ones. Relative position encodings need no reset.
+document has the same logits packed as alone. Relative position encodings need no reset.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -23,44 +18,9 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Documents(Past):
-    """The number of each token's document in its sequence, and what may leak
-    (`ModelConfig.document_leak`).
-    """
+    """The number of each token's document in its sequence."""
 
     number: Int[Tensor, "batch pos"]
-    leak: str
-
-
-_packed: dict[tuple[int, int], Documents] = {}
-"""The documents of `packed`, keyed by the ids of module and thread: Dynamo cannot read a
-ContextVar.
-"""
-
-
-@contextmanager
-def packed(model: Any, starts: Any, leak: str | None = None) -> Iterator[None]:
-    """Let this thread's forward passes of this model read packed documents, as if each got
-    `document_starts=starts`.
-
-    With starts=None they read whole sequences. `leak` replaces the model's `document_leak`: "none"
-    gives each document the logits that it has alone. Other models and other threads read whole
-    sequences. Raises `ConfigError` for a model whose documents cannot be separated.
-    """
-    documents = None if starts is None else _numbered(starts, leak or model.cfg.document_leak)
-    if documents is not None:
-        model.require_separable()
-    keys = [
-        (id(module), get_ident()) for module in model.modules()
-    ]  # the model may be wrapped, as by torch.compile
-    outer = {key: _packed.pop(key) for key in keys if key in _packed}
-    if documents is not None:
-        _packed.update(dict.fromkeys(keys, documents))
-    try:
-        yield
-    finally:
-        for key in keys:
-            _packed.pop(key, None)
-        _packed.update(outer)
 
 
 def documents_of(model: Any, x: Shaped[Tensor, "batch pos *wide"], starts: Any) -> Documents | None:
@@ -70,54 +30,23 @@ def documents_of(model: Any, x: Shaped[Tensor, "batch pos *wide"], starts: Any) 
     Returns None if nothing is packed. Raises `ConfigError` for starts of another shape or type than
     x needs, and for a model whose documents cannot be separated.
     """
-    if starts is None and not _packed:
-        return None
-    documents = packed_now(model)
-    if starts is not None:
-        documents = _numbered(starts, model.cfg.document_leak)
-    if documents is None:
+    if starts is None:
         return None
     model.require_separable()
-    shape, wanted = list(documents.number.shape), list(x.shape[:2])
     require(
-        shape == wanted,
-        f"document_starts is {shape}, but must be {wanted}: one mark for each token.",
+        isinstance(starts, Tensor) and starts.dtype == torch.bool and starts.shape == x.shape[:2],
+        f"document_starts must be a tensor of bool, {list(x.shape[:2])}: True at the first token of "
+        "each document.",
     )
-    return Documents(documents.number.to(x.device), documents.leak)
-
-
-def packed_now(model: Any) -> Documents | None:
-    """Return the documents of the innermost `packed` of this model in this thread."""
-    return _packed.get((id(model), get_ident()))
-
-
-def _numbered(starts: Any, leak: str) -> Documents:
-    is_mask = isinstance(starts, Tensor) and starts.dtype == torch.bool and starts.ndim == 2
-    require(
-        is_mask,
-        "document_starts must be a tensor of bool, [batch, pos]: True at the first token of a document.",
-    )
-    return Documents(starts.cumsum(dim=1), leak)
-
-
-def separate(cache: Any, part: str) -> Documents | None:
-    """Return the packed documents if `part` ("attention" or "shift") must keep them apart,
-    otherwise None.
-    """
-    if isinstance(cache, Documents) and cache.leak not in (part, "both"):
-        return cache
-    return None
+    return Documents(starts.cumsum(dim=1).to(x.device))
 
 
 def other_documents(
     cache: Past | None, queries: slice | Int[Tensor, "batch query"]
 ) -> Bool[Tensor, "batch query key"] | None:
-    """Return a mask of the keys in another document than each query; None if documents are not kept
-    apart.
-    """
-    documents = separate(cache, "attention")
-    if documents is None:
+    """Return a mask of the keys in another document than each query; None if nothing is packed."""
+    if not isinstance(cache, Documents):
         return None
-    number = documents.number
+    number = cache.number
     of_queries = number[:, queries] if isinstance(queries, slice) else number.gather(1, queries)
     return of_queries[:, :, None] != number[:, None]

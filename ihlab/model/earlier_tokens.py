@@ -7,7 +7,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from ihlab.model.documents import separate
+from ihlab.model.documents import Documents
 from ihlab.model.kv_cache import Past
 
 
@@ -18,10 +18,9 @@ def shifted(
     document.
     """
     moved = F.pad(x, (*[0, 0] * (x.ndim - 2), back, -back))
-    documents = separate(before, "shift")
-    if documents is None:
+    if not isinstance(before, Documents):
         return moved
-    same = documents.number == F.pad(documents.number, (back, -back), value=-1)
+    same = before.number == F.pad(before.number, (back, -back), value=-1)
     return moved * same.reshape(*same.shape, *[1] * (x.ndim - 2)).to(x.dtype)
 
 
@@ -45,8 +44,7 @@ def with_first(
     """Return the mixed vectors, except at the first token of each sequence and document: there the
     unmixed one.
     """
-    documents = separate(cache, "shift")
-    if documents is None:
+    if not isinstance(cache, Documents):
         return torch.cat([unmixed[:, :1], mixed[:, 1:]], dim=1)
-    first = F.pad(documents.number.diff(dim=1) > 0, (1, 0), value=True)
+    first = F.pad(cache.number.diff(dim=1) > 0, (1, 0), value=True)
     return torch.where(first.reshape(*first.shape, *[1] * (unmixed.ndim - 2)), unmixed, mixed)

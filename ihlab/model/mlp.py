@@ -18,8 +18,20 @@ class MLP(NeuronMixes):
     TransformerLens' layout.
     """
 
-    in_proj: nn.Linear
-    out_proj: nn.Linear
+    branches = 1
+    """The number of inputs of the activation: one, or two with a gate."""
+
+    def __init__(
+        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
+    ) -> None:
+        super().__init__()
+        self._make_mixes(cfg, self.branches, generator, layer)
+        if self.branches == 2:
+            self.gate_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
+            self.hook_pre_linear = HookPoint()
+        self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
+        self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
+        self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
     @property
     def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
@@ -50,15 +62,7 @@ class SwiGLU(MLP):
     each [batch, pos, d_mlp].
     """
 
-    def __init__(
-        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
-    ) -> None:
-        super().__init__()
-        self._make_mixes(cfg, 2, generator, layer)
-        self.gate_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
-        self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
-        self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
-        self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
+    branches = 2
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the gated MLP's output at every position. Only a Canon layer reads other positions
@@ -81,15 +85,6 @@ class GeluMLP(MLP):
     The tanh approximation of Hendrycks and Gimpel 2016 (arXiv 1606.08415), which GPT-2 uses.
     hook_pre is W_in x + b_in, hook_post is its gelu, each [batch, pos, d_mlp].
     """
-
-    def __init__(
-        self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
-    ) -> None:
-        super().__init__()
-        self._make_mixes(cfg, 1, generator, layer)
-        self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
-        self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
-        self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the MLP's output at every position. Only a Canon layer reads other positions and

@@ -24,7 +24,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import Documents, documents_of, packed_now
+from ihlab.model.documents import Documents, documents_of
 from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.lens.hooks import LensHooks
 from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
@@ -171,9 +171,7 @@ class Network(EmbeddingMixes, LensHooks):
     def _initial_std(self, name: str, module: nn.Linear | nn.Embedding) -> float:
         """Return the standard deviation of a matrix's initial entries."""
         cfg, embeds = self.cfg, isinstance(module, nn.Embedding)
-        if embeds and cfg.embed_std is not None:
-            std = cfg.embed_std
-        elif cfg.init_std is not None:
+        if cfg.init_std is not None:
             std = cfg.init_std
         elif embeds and not cfg.tied_embeddings:
             # An embedding reads one token: fan in 1. Smaller embeddings vanish beside the first
@@ -185,19 +183,6 @@ class Network(EmbeddingMixes, LensHooks):
         if cfg.scaled_residual_init and name.endswith((".o_proj", ".out_proj")):
             std *= (2 * cfg.n_layers) ** -0.5
         return std
-
-    def forward(
-        self, tokens: Int[Tensor, "batch pos"], *, document_starts: Any = None
-    ) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits at every position. `document_starts` marks the first tokens of packed
-        documents.
-
-        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and as
-        `documents_of` does.
-        """
-        return self.unembed(
-            self.final_residual(self.require_rows(tokens), document_starts=document_starts)
-        )
 
     def require_separable(self) -> None:
         """Raise `ConfigError` if packed documents cannot be kept apart (`ihlab.model.documents`)."""
@@ -248,12 +233,8 @@ class Network(EmbeddingMixes, LensHooks):
         """Return the normalised residual stream that the unembedding reads.
 
         With a cache for each layer, the tokens continue the sequences in the caches and are added
-        to them (`decode`). Raises `ConfigError` for a cache while packed documents are read.
+        to them (`decode`).
         """
-        require(
-            caches is None or (document_starts is None and packed_now(self) is None),
-            "A KV cache continues whole sequences: it cannot be used while packed documents are read.",
-        )
         # What each layer reads besides the tokens: its cache, or the packed documents.
         pasts: Sequence[Past | None] = caches or [
             documents_of(self, tokens, document_starts)

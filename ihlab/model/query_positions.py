@@ -17,7 +17,6 @@ from ihlab.model.variants.make_attention import reads_queries_alone
 AT_EVERY_POSITION = (
     "hook_resid_pre",
     "hook_resid_shift",
-    "smear.hook_gate",
     "ln1.hook_scale",
     "ln1.hook_normalized",
     "attn.hook_q_raw",

@@ -48,8 +48,6 @@ RULES = {
     "sum1": Rule(tied=True),
     "clip": Rule(0.0, 1.0),
     "project": Rule(0.0, 1.0),
-    "frozen": Rule(),
-    "frozen_unit": Rule(),
 }
 """Every rule, keyed by name. `ihlab.model.shift.SHIFT_RULES` has a class for each."""
 
@@ -64,12 +62,9 @@ class Variant:
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not
       describe;
-    - `own_heads`: True if its class makes or mixes keys and values itself, so that Canon layers
-      cannot convolve them;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
     - `limits`: the fields of `ModelConfig` that it restricts to some of their values;
-    - `head_multiple`: d_head must be a multiple of the first number without rotary encoding, of the
-      second with it.
+    - `head_multiple`: d_head must be a multiple of this number.
     """
 
     title: str
@@ -78,10 +73,9 @@ class Variant:
     value: str | None = None
     query: str | None = None
     mixes_tokens: bool = False
-    own_heads: bool = False
     recurrent: bool = False
     limits: tuple[Limit, ...] = ()
-    head_multiple: tuple[int, int] = (1, 2)
+    head_multiple: int = 1
 
     @property
     def rules(self) -> dict[str, str]:
@@ -92,21 +86,19 @@ class Variant:
         return {name: rule for name, rule in sides.items() if rule is not None}
 
     @property
-    def mixes_heads(self) -> bool:
-        """True if attention mixes projected queries, keys or values across tokens, by a shift or in
-        its own way.
-        """
-        return bool(self.rules or self.own_heads)
-
-    @property
     def registered(self) -> bool:
         """True if the variant was added by `register_attention`."""
         return not isinstance(self.attention, str)
 
 
 _GATE = Limit("shift_window", (2,), "has a gate, which chooses between two tokens")
-_FREQUENCIES = Limit("rotary_frequencies", (None,), "rotates in its own way")
-_SCALE = Limit("rotary_scale", (1.0,), "rotates in its own way")
+_HALF_ROTATED: dict[str, Any] = {
+    "limits": (
+        Limit("rotary_frequencies", (None,), "rotates in its own way"),
+        Limit("rotary_scale", (1.0,), "rotates in its own way"),
+    ),
+    "head_multiple": 4,
+}
 _UNSCORED = "is a recurrence, without attention scores"
 _RECURRENT = (
     Limit("positional", ("rope", "learned", "none"), _UNSCORED),
@@ -123,13 +115,6 @@ def _recurrence(title: str, attention: str) -> Variant:
     return Variant(title, attention, recurrent=True, limits=_RECURRENT)
 
 
-def _half_rotated(title: str, name: str, mixes: bool = False) -> Variant:
-    limits, attention = (_FREQUENCIES, _SCALE), f"variants.partial_offset:{name}"
-    return Variant(
-        title, attention, mixes_tokens=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4)
-    )
-
-
 VARIANTS = {
     "vanilla": Variant("vanilla attention"),
     "kv_shift": _kv("KV shifting attention", "free"),
@@ -140,19 +125,16 @@ VARIANTS = {
     "kv_sum1": _kv("KV shifting, weights sum to 1", "sum1"),
     "kv_clip": _kv("KV shifting, weights clipped to 0-1", "clip"),
     "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
-    "kv_frozen": _kv("KV shifting, weights frozen", "frozen"),
-    "kv_frozen_unit": _kv("KV shifting, weights frozen at norm 1", "frozen_unit"),
-    "partial_rotary": _half_rotated("attention, half of a head rotated", "PartialRotaryAttention"),
-    "key_offset": _half_rotated("partial key offset", "PartialOffsetAttention", mixes=True),
-    "adaptive_offset": _half_rotated("adaptive key offset", "AdaptiveOffsetAttention", mixes=True),
-    "dynamic_conv": Variant(
-        "dynamic convolution of keys and values",
-        "variants.dynamic_convolution:DynamicConvolutionAttention",
-        mixes_tokens=True,
-        own_heads=True,
+    "partial_rotary": Variant(
+        "attention, half of a head rotated",
+        "variants.partial_offset:PartialRotaryAttention",
+        **_HALF_ROTATED,
     ),
-    "multi_token": Variant(
-        "multi-token attention", "variants.multi_token:MultiTokenAttention", mixes_tokens=True
+    "key_offset": Variant(
+        "partial key offset",
+        "variants.partial_offset:PartialOffsetAttention",
+        mixes_tokens=True,
+        **_HALF_ROTATED,
     ),
     "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),
     "output_gate": Variant(
@@ -160,7 +142,6 @@ VARIANTS = {
     ),
     "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),
     "gated_delta": _recurrence("gated delta rule", "variants.delta_rule:GatedDeltaRule"),
-    "trapezoid": _recurrence("trapezoidal recurrence", "variants.trapezoid:Trapezoid"),
     "delta_hybrid": _recurrence(
         "gated delta rule and attention in turn", "variants.hybrid:delta_hybrid"
     ),

@@ -232,41 +232,12 @@ class ProjectedShift(TokenShift):
     rule = RULES["project"]
 
 
-class FrozenShift(TokenShift):
-    """Weights that keep their initial values: their gradient is 0."""
-
-    @staticmethod
-    def weights_from(
-        weight: Float[Tensor, "row window *d_head"],
-    ) -> Float[Tensor, "row window *d_head"]:
-        """Return the weights with a gradient of 0."""
-        return (
-            weight.detach() + 0 * weight
-        )  # 0 rather than no gradient: a checkpoint has the state of every parameter
-
-
-class FrozenUnitShift(FrozenShift):
-    """Frozen weights divided by their norm, so that mixing two independent vectors keeps their
-    variance.
-
-    The free shift's initial weights, which sum to 1, shrink it by a third on average: alpha1^2 +
-    alpha2^2 = 2/3.
-    """
-
-    @staticmethod
-    def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
-        """Return rows of norm 1."""
-        return rows / rows.norm(dim=1, keepdim=True)
-
-
 SHIFT_RULES: dict[str, type[TokenShift]] = {
     "free": TokenShift,
     "gate": GatedShift,
     "sum1": SumToOneShift,
     "clip": ClippedShift,
     "project": ProjectedShift,
-    "frozen": FrozenShift,
-    "frozen_unit": FrozenUnitShift,
 }
 """The class of each rule that an `ihlab.model.registry.Variant` names for keys, values and queries.
 """

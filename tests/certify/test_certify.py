@@ -340,7 +340,6 @@ REFUSED = [
     ({"shift_window": 3}, "more than two tokens"),
     ({"attention": "qkv_shift"}, "attention='qkv_shift'"),
     ({"attention": "gated_linear"}, "attention='gated_linear'"),
-    ({"attention": "multi_token"}, "attention='multi_token'"),
     ({"stream_shift": "added"}, "stream_shift='added'"),
     ({"canon": "A"}, "canon='A'"),
     ({"smear": "embedding"}, "smear='embedding'"),

@@ -40,7 +40,6 @@ COVERED = [
     {"attention": "vanilla"},
     {"attention": "kv_clip"},
     {"attention": "kv_project"},
-    {"attention": "kv_frozen"},
     {"shift_share": "channel"},
     {"norm": "none"},
     {"residual": False},

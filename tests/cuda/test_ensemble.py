@@ -12,9 +12,7 @@ pytestmark = pytest.mark.slow
 
 MODELS = {
     "rope": {},
-    "grouped": {"n_key_value_heads": 1},
-    "alibi and strict": {"positional": "alibi", "mask": "strict"},
-    "learned": {"positional": "learned", "norm": "layer", "mlp": "gelu", "bias": True},
+    "alibi and strict": {"positional": "alibi", "mask": "strict", "n_key_value_heads": 1},
 }
 
 
@@ -34,7 +32,7 @@ def assert_members_are_solo_runs(config, device, root, tolerance):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_members_are_their_solo_runs(short, device, tmp_path, model, precision):
     """In bf16 fused attention is another kernel."""
-    if device.type == "cpu" and (model not in ("rope", "alibi and strict") or precision == "bf16"):
+    if device.type == "cpu" and precision == "bf16":
         pytest.skip("the CPU's kernels do not depend on it: tests/training/test_ensemble.py")
     config = short.replace(model=short.model.replace(**MODELS[model]), precision=precision)
     assert_members_are_solo_runs(config, device, tmp_path, 1e-4 if precision == "fp32" else 0.05)

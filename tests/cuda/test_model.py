@@ -13,7 +13,6 @@ pytestmark = pytest.mark.slow
 
 SIZES = {"n_layers": 2, "d_model": 32, "n_heads": 4, "d_vocab": 23, "n_ctx": 16}
 KINDS = {
-    "rope": {},
     "window 5, one kv head": {"attention": "kv_shift", "shift_window": 5, "n_key_value_heads": 1},
     "alibi, strict, grouped": {"positional": "alibi", "mask": "strict", "n_key_value_heads": 2},
     "gpt2": {

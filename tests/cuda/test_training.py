@@ -31,11 +31,6 @@ def assert_close(run, other, tolerance):
 def test_a_run_is_that_of_the_cpu(short, device, tmp_path):
     run = train(short, tmp_path / "there", str(device))
     assert_close(run, train(short, tmp_path / "cpu", "cpu"), 1e-4)
-    assert (
-        (run.done["device"] == torch.cuda.get_device_name())
-        if device.type == "cuda"
-        else run.done["device"]
-    )
 
 
 def test_bf16_follows_fp32_and_keeps_weights_in_float32(short, device, tmp_path):
@@ -113,11 +108,7 @@ def wide(config, device):
     return config.replace(batch_size=512) if device.type == "cuda" else config
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"accumulate": 2, "precision": "bf16"}, {"clip": None, "schedule": "cosine"}],
-    ids=["plain", "bf16 in pieces", "no clipping"],
-)
+@pytest.mark.parametrize("changes", [{}, {"accumulate": 2, "precision": "bf16"}], ids=str)
 def test_no_step_waits(short, device, tmp_path, changes, no_waiting):
     assert train(wide(short, device).replace(**changes), tmp_path, str(device)).done
 

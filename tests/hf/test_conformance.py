@@ -16,16 +16,14 @@ from ihlab.hf import add_shift, attention, cache, links, model, shift
 from ihlab.hf.conformance import CHECKS, as_tests, black_box, run, table
 from ihlab.hf.conformance.__main__ import main
 from ihlab.hf.conformance.causes import BUILDS_ON, CAUSES
-from ihlab.hf.conformance.families import has_local_state, tiny
+from ihlab.hf.conformance.families import tiny
 from ihlab.hf.links import Links
-from tests.hf.conftest import FAMILIES, maker, plain
+from tests.hf.conftest import maker, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' and dynamo's own
 
 ALL = [
-    *((family, {}) for family in FAMILIES),
-    *((family, {"rule": "partial_key_offset"}) for family in FAMILIES),
-    ("mistral", {"rule": "partial_key_offset", "first": "own"}),
+    ("llama", {}),
     ("mistral", {"window": 3, "first": "own"}),
     ("qwen3", {"window": 4, "values": False}),
 ]
@@ -35,27 +33,34 @@ def failed(results):
     return [row for row in results if row.outcome == "FAIL"]
 
 
+COMPILING = {"compiled", "lifecycle"}
+"""Checks that take as long as all others together."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "shift"), ALL, ids=str)
 def test_reference_passes_every_check_that_applies(family, shift):
-    results = run(maker(family, **shift), backend="eager")
+    checks = [name for name in CHECKS if family == "mistral" or name not in COMPILING]
+    results = run(maker(family, **shift), checks, backend="eager")
     assert not failed(results), table(results)
-    without = {"window"} if family != "mistral" else set()
-    if "rule" in shift:
-        without |= {"identity", "taps_float32", "no_decay"}
-    assert {row.check for row in results if row.outcome == "-"} == without
+    without = {row.check for row in results if row.outcome == "-"}
+    assert without == ({"window"} if family != "mistral" else set())
     assert "refuses" not in {row.outcome for row in results}
 
 
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.rare) for name in ("llama", "mistral", "qwen3", "olmo2")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3", "gemma3_text", "olmo2"])
+@pytest.mark.parametrize("family", ["gemma3_text", *OTHERS])
 def test_plain_families_pass(family):
-    results = run(partial(tiny, family))
-    assert {row.check for row in results} == set(black_box.CHECKS)
+    results = run(partial(tiny, family), black_box.CHECKS.keys() - COMPILING)
     assert {row.outcome for row in results if row.check != "window"} == {"pass"}, table(results)
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_lifecycle_with_the_default_compiler():
     (row,) = run(maker(), ["lifecycle"])
     assert row.outcome == "pass", row.detail
@@ -286,49 +291,44 @@ def earlier_branches_are_forgotten(patch):
 
 
 MUTANTS = {
+    "chunks": zero_at_each_chunk,
     "long": loses_its_state_between_blocks,
+    "window": lost_behind_the_window,
+    "padding": reads_padding,
+    "after_padding": padding_is_stored,
     "rows": rows_of_eight,
+    "uneven": links_of_the_first_row,
+    "positions": leaks_across_documents,
+    "packed_rows": links_of_the_first_row_of_documents,
+    "seq_idx": leaks_across_documents,
+    "cu_seqlens": leaks_across_documents,
+    "mask_4d": mask_of_four_dimensions_unread,
+    "tree": earlier_branches_are_forgotten,
+    "embeds": embeddings_unshifted,
+    "interleaved": state_of_the_model,
+    "prefix": copies_lose_their_state,
+    "rollback": stale_after_rollback,
+    "assisted": stale_after_rollback,
+    "reorder": beams_keep_their_raw_keys,
+    "select": keys_only("batch_select_indices"),
+    "repeat": keys_only("batch_repeat_interleave"),
+    "reset": keys_only("reset"),
+    "static": wrong_slot,
+    "compiled": unshifted_when_compiled,
+    "beams": beams_keep_their_raw_keys,
     "attention": unshifted_with_eager_attention,
     "training": reads_the_future_in_training,
+    "bf16": state_in_eight_bits,
     "autocast": unshifted_in_autocast,
-    "cached_gradient": cache_detaches,
-    "tree": earlier_branches_are_forgotten,
-    "packed_rows": links_of_the_first_row_of_documents,
-    **dict.fromkeys(("positions", "seq_idx", "cu_seqlens"), leaks_across_documents),
-    **{"chunks": zero_at_each_chunk, "padding": reads_padding, "uneven": links_of_the_first_row},
-    **{
-        "interleaved": state_of_the_model,
-        "prefix": copies_lose_their_state,
-        "beams": beams_keep_their_raw_keys,
-    },
-    **{
-        "rollback": stale_after_rollback,
-        "assisted": stale_after_rollback,
-        "window": lost_behind_the_window,
-    },
-    **{"bf16": state_in_eight_bits, "equation_5": swapped_taps, "identity": identity_not_exact},
-    **{"padded_chunk": links_of_the_first_row, "parameters": one_row_for_all_heads},
-    **{
-        "taps_float32": taps_in_half_precision,
-        "lifecycle": branches_on_numbers,
-        "no_decay": decayed,
-    },
-    **{
-        "after_padding": padding_is_stored,
-        "mask_4d": mask_of_four_dimensions_unread,
-        "embeds": embeddings_unshifted,
-    },
-    **{
-        "reset": keys_only("reset"),
-        "reorder": beams_keep_their_raw_keys,
-        "select": keys_only("batch_select_indices"),
-    },
-    **{
-        "repeat": keys_only("batch_repeat_interleave"),
-        "static": wrong_slot,
-        "compiled": unshifted_when_compiled,
-    },
     "gradient": without_gradient,
+    "cached_gradient": cache_detaches,
+    "equation_5": swapped_taps,
+    "identity": identity_not_exact,
+    "padded_chunk": links_of_the_first_row,
+    "parameters": one_row_for_all_heads,
+    "taps_float32": taps_in_half_precision,
+    "lifecycle": branches_on_numbers,
+    "no_decay": decayed,
 }
 """Implementations with one fault each, by the check that must catch it."""
 
@@ -432,21 +432,16 @@ def test_a_model_that_ends_the_process_fails_a_check(last, my_module, capsys):
         main(["--model", "my_module:make"])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
-    "make",
+    ("make", "dtype"),
     [
-        plain,
-        maker(),
-        lambda: add_shift(tiny("gemma3_text")),
-    ],  # the last one scales embeddings by a buffer
-    ids=["plain", "shifted", "gemma3"],
+        (plain, torch.float16),
+        (lambda: add_shift(tiny("gemma3_text")), torch.bfloat16),  # scales embeddings by a buffer
+    ],
+    ids=["plain", "gemma3"],
 )
 def test_half_precision_is_compared_in_float32(make, dtype):
-    results = run(
-        lambda: make().to(dtype),
-        ["chunks", "padding", "prefix", "interleaved", "bf16", "equation_5"],
-    )
+    results = run(lambda: make().to(dtype), ["chunks", "padding", "bf16", "equation_5"])
     assert not failed(results), table(results)
     said = f"in a float32 copy of the {str(dtype)[6:]} model"
     assert {row.detail for row in results if row.outcome == "pass"} == {said}
@@ -468,9 +463,6 @@ def test_a_report_names_the_first_failure_and_its_cause(monkeypatch):
     assert verdict == f"3 checks failed, first: chunks. {cause}"
     assert lines[1].endswith("may follow from chunks")
     assert other == f"Also: positions. Usual cause: {CAUSES['positions']}."
-    assert "without attention" in lines[2]
-    assert "convolutions" not in lines[2]
-    assert "without convolutions" in run(partial(tiny, "lfm2"), ["positions"])[0].detail
 
 
 def test_a_crash_has_no_usual_cause():
@@ -497,12 +489,10 @@ def test_a_gradient_that_cannot_be_measured_is_no_fault(monkeypatch):
     ],
 )
 def test_suite_catches_the_mutant(check, mutant, monkeypatch):
-    make = maker("mistral" if check == "window" else "llama")
-    if check != "lifecycle":  # the slow test above has it
-        (right,) = run(make, [check])
-        assert right.outcome == "pass", right.detail
+    """Without the fault the same models pass: see the first test."""
     mutant(monkeypatch)
-    (wrong,) = run(make, [check], backend="eager")
+    family = "mistral" if check == "window" else "llama"
+    (wrong,) = run(maker(family), [check], backend="eager")
     assert wrong.outcome == "FAIL"
     assert "AttributeError" not in wrong.detail
     assert "TypeError" not in wrong.detail
@@ -527,7 +517,7 @@ def no_weights():
         (["--model", "my_module"], "--model is 'my_module', but must be module:function."),
         (
             ["--model", "nowhere:make"],
-            "--model is 'nowhere:make', which cannot be imported: No module named 'nowhere'.",
+            "--model is 'nowhere:make', which cannot be imported: ModuleNotFoundError: No module",
         ),
         (
             ["--model", "my_module:fails"],
@@ -550,8 +540,6 @@ def no_weights():
             ["--model", "my_module:plain", "--checks", "equation_5"],
             "No check was made: none applies, or the model",
         ),
-        (["--family", "lfm2", "--table"], "--table needs --families."),
-        (["--families", "--json"], "--families takes no --checks, --allow or --json."),
         (["--family", "lfm22"], "There is no family 'lfm22'; did you mean 'lfm2'?"),
     ],
 )
@@ -610,17 +598,8 @@ def test_tests_of_a_model(monkeypatch):
         as_tests(plain)("equation_5")
 
 
-@pytest.mark.parametrize(
-    "family", ["llama", "gemma3_text", "mixtral", "bloom", "lfm2", "qwen3_next", "minimax", "rwkv"]
-)
-def test_families_with_local_state(family):
-    assert has_local_state(partial(tiny, family)) == (
-        family in ("lfm2", "qwen3_next", "minimax", "rwkv")
-    )
-
-
-@pytest.mark.parametrize("family", ["gemma3n_text", "gemma4_text"])
-def test_layers_without_keys_of_their_own_read_shifted_ones(family):
+def test_layers_without_keys_of_their_own_read_shifted_ones():
+    family = "gemma3n_text"
     assert tiny(family).config.num_kv_shared_layers == 2
     results = run(lambda: add_shift(tiny(family)), ["equation_5", "chunks", "prefix"])
     assert not failed(results), table(results)

@@ -33,7 +33,7 @@ def test_every_report_is_listed():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_script_of_a_report_shows_the_fault(name):
     (script,) = re.findall(

@@ -25,8 +25,6 @@ from transformers import (
 from ihlab import ConfigError, ModelConfig, Transformer
 from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, add_shift, from_hf, to_hf, unshifted
 from ihlab.hf.conformance.shifted import taps_of
-from ihlab.hf.links import find_links
-from ihlab.model.conversion import to_llama
 from tests.hf.conftest import SIZES, maker, plain
 
 IDS = torch.randint(1, 50, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -58,11 +56,8 @@ def saved(model):
 @pytest.mark.parametrize(
     "copied", [lambda model: pickle.loads(pickle.dumps(model)), saved, copy.deepcopy]
 )
-@pytest.mark.parametrize(
-    ("family", "shift"), [("mistral", {}), ("llama", {"rule": "partial_key_offset"})]
-)
-def test_a_pickled_model_is_the_same_model(copied, family, shift):
-    model = maker(family, **shift)()
+def test_a_pickled_model_is_the_same_model(copied):
+    model = maker("mistral")()
     again = copied(model)
     assert type(again) is type(model)
     assert again.config is again.model.config
@@ -74,9 +69,8 @@ def test_a_pickled_model_is_the_same_model(copied, family, shift):
     assert torch.equal(again(IDS).logits, model(IDS).logits)
 
 
-@pytest.mark.parametrize("window", [2, 3])
-def test_cache_has_two_vectors_a_layer_more(window):
-    lengths = {}
+def test_cache_has_two_vectors_a_layer_more_for_each_earlier_token():
+    lengths, window = {}, 3
     for model in (plain(), maker(window=window)()):
         cache = model(IDS, use_cache=True).past_key_values
         held = {
@@ -133,7 +127,7 @@ def test_a_decoder_is_loaded_without_its_head(tmp_path):
 
 @pytest.mark.parametrize(
     ("attention", "first"),
-    [("kv_shift", "zero"), ("k_shift", "zero"), ("v_shift", "zero"), ("kv_shift", "own")],
+    [("k_shift", "zero"), ("v_shift", "zero"), ("kv_shift", "own")],
 )
 def test_our_models_there_and_back(attention, first, tmp_path):
     sizes = {
@@ -164,33 +158,6 @@ def test_a_shifted_model_in_half_precision_is_converted_as_its_weights_in_float3
     torch.testing.assert_close(from_hf(half)(IDS), wide(IDS).logits, atol=1e-4, rtol=1e-4)
 
 
-@torch.no_grad()
-def test_a_partial_key_offset_is_that_of_our_models():
-    """Both leave the first token its own key."""
-    sizes = {
-        "n_layers": 2,
-        "d_model": 16,
-        "n_heads": 2,
-        "n_key_value_heads": 1,
-        "d_vocab": 64,
-        "n_ctx": 64,
-    }
-    ours, plain_ours = (
-        Transformer(ModelConfig(**sizes, attention=name)) for name in ("key_offset", "vanilla")
-    )
-    plain_ours.load_state_dict(ours.state_dict())
-    shifted = add_shift(to_llama(plain_ours), rule="partial_key_offset", first="own").eval()
-    torch.testing.assert_close(shifted(IDS).logits, ours(IDS), atol=1e-5, rtol=1e-5)
-
-
-def test_starts_of_documents_are_read_from_cu_seq_lens():
-    by_position = find_links(3, 6, 0, positions=torch.tensor([[0, 1, 2, 0, 1, 2]]))
-    by_start = find_links(3, 6, 0, starts=torch.tensor([0, 3, 6]))
-    assert by_position.chain is not None
-    assert torch.equal(by_position.chain, by_start.chain)
-    assert by_start.chain[0].tolist() == [[False, False], [True, False], [True, True]] * 2
-
-
 GPT2 = GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
 VANILLA = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=8)
 REFUSED = [
@@ -207,16 +174,15 @@ REFUSED = [
         lambda: add_shift(plain(), keys=False, values=False),
         "shift_keys and shift_values are both False, but one must",
     ),
-    (lambda: add_shift(plain(), rule="tap"), "There is no shift_rule 'tap'"),
+    (
+        lambda: KVShiftConfig(shift_rule="partial_key_offset"),
+        "shift_rule is 'partial_key_offset', but only 'taps' is known since 0.4.0.",
+    ),
     (
         lambda: KVShiftConfig(base_model_type="nothing"),
         "base_model_type is 'nothing', which transformers does not",
     ),
     (lambda: to_hf(Transformer(VANILLA)), "The model has attention='vanilla'"),
-    (
-        lambda: from_hf(maker(rule="partial_key_offset")()),
-        "The model has shift_rule='partial_key_offset'",
-    ),
     (lambda: from_hf(plain()), "The model is a LlamaForCausalLM, but must be shifted."),
 ]
 

@@ -31,7 +31,6 @@ def stored(model, folder):
 
 MADE = {
     "bfloat16": lambda model, _: add_shift(model.to(torch.bfloat16)),
-    "float16": lambda model, _: add_shift(model.to(torch.float16)),
     "cast later": lambda model, _: add_shift(model).to(torch.bfloat16).to("cpu"),
     "cast back": lambda model, _: add_shift(model).to(torch.bfloat16).float(),
     "float32": lambda model, _: add_shift(model),

@@ -19,7 +19,6 @@ OURS = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=50, n_ctx=32, atte
 MAKERS = {
     "llama": maker(window=3),
     "sliding": maker("mistral", first="own", values=False),
-    "partial": maker("qwen3", rule="partial_key_offset"),
     "ours": lambda: to_hf(Transformer(OURS, seed=0)),
 }
 AUTO_MAP = {

@@ -76,7 +76,6 @@ OPTIONS = {
     "canon": {
         "none": {},
         **{f"canon {places}": {"canon": places} for places in ("A", "B", "CD", "D", "KVO", "M")},
-        "canon B of six taps": {"canon": "B", "canon_taps": 6},
     },
     "stream": {
         "unmixed": {},
@@ -87,8 +86,6 @@ OPTIONS = {
     "smear": {
         "none": {},
         "smeared embedding": {"smear": "embedding"},
-        "smeared attention": {"smear": "attention"},
-        "interpolated embedding": {"smear": "interpolation"},
     },
     "bigrams": {"none": {}, "bigrams": {"bigram_table": 17}},
     "window": {

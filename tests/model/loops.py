@@ -46,7 +46,6 @@ def logits(model, tokens):
             [w["bigram.weight"][bigram(tokens, t, cfg.bigram_table)] for t in range(len(x))]
         )
     x = smeared(w.below("smear"), x) if cfg.smear == "embedding" else x
-    x = lerped(sigmoid(w["smear.weight"]), x) if cfg.smear == "interpolation" else x
     if cfg.positional == "learned":
         x = x + w["pos_embed.weight"][: len(x)]
     for layer in range(cfg.n_layers):
@@ -65,7 +64,6 @@ def block(cfg, w, layer, stream):
     read = lerped(mu, stream) if cfg.stream_shift == "before_norm" else stream
     read = norm(cfg, w.below("ln1"), read)
     read = lerped(mu, read) if cfg.stream_shift == "after_norm" else read
-    read = smeared(w.below("smear"), read) if cfg.smear == "attention" else read
     out = canon(w, "O", attention(cfg, w.below("attn"), layer, canon(w, "A", read)))
     stream = stream + out if keeps else out
     if cfg.mlp == "none":
@@ -110,8 +108,6 @@ def attention(cfg, w, layer, x):
         ]
     else:
         scores = [q @ k.T / cfg.d_head**0.5 for q, (k, _) in zip(queries, repeated, strict=True)]
-        if cfg.attention == "multi_token":
-            scores = [multi_token(cfg, w["taps"][h], each) for h, each in enumerate(scores)]
         scores = [each + bias(cfg, layer, h, n_pos) for h, each in enumerate(scores)]
         if cfg.attention == "forgetting":
             scores = [forgotten(w, h, x, each) for h, each in enumerate(scores)]
@@ -131,11 +127,6 @@ def rotated_heads(cfg, w, layer, x):
     n_heads, n_kv = cfg.n_heads, cfg.n_key_value_heads
     queries = w.heads("q_proj", x, n_heads)
     keys, values = w.heads("k_proj", x, n_kv), w.heads("v_proj", x, n_kv)
-    if cfg.attention == "dynamic_conv":
-        keys, values = (
-            [dynamic(w.below(f"dynamic.{part}"), head, x, u) for head, u in enumerate(each)]
-            for part, each in (("key", keys), ("value", values))
-        )
     if cfg.attention == "key_offset":
         other = np.arange(cfg.d_head) // (cfg.d_head // 4) % 2 == 1  # the second and fourth quarter
         keys = [np.where(other, back(k, first=k[0]), k) for k in keys]
@@ -150,15 +141,8 @@ def rotated_heads(cfg, w, layer, x):
     if cfg.qk_norm:
         queries = [rms(q, cfg.eps) * w["q_norm.w"] for q in queries]
         keys = [rms(k, cfg.eps) * w["k_norm.w"] for k in keys]
-    keys = [rotate(cfg, layer, k) for k in keys]
-    if cfg.attention == "adaptive_offset":
-        keys = [
-            np.array(
-                [k[t - (t > 0 and v[t - 1] @ v[t - 1] > 4 * v[t] @ v[t])] for t in range(len(x))]
-            )
-            for k, v in zip(keys, values, strict=True)
-        ]
-    return [rotate(cfg, layer, q) for q in queries], keys, values
+    queries, keys = ([rotate(cfg, layer, y) for y in each] for each in (queries, keys))
+    return queries, keys, values
 
 
 def shifted(cfg, w, part, heads):
@@ -184,11 +168,8 @@ def rotate(cfg, layer, x):
     """
     if cfg.positional != "rope" or (cfg.rotary_layers and not cfg.rotary_layers[layer]):
         return x
-    fast = (
-        cfg.d_head // 4
-        if cfg.attention in ("partial_rotary", "key_offset", "adaptive_offset")
-        else cfg.d_head
-    )
+    half = cfg.attention in ("partial_rotary", "key_offset")
+    fast = cfg.d_head // 4 if half else cfg.d_head
     return rotated(x, cfg.rotary_base, cfg.rotary_frequencies, cfg.rotary_scale, fast)
 
 
@@ -224,21 +205,6 @@ def bias(cfg, layer, head, n_pos):
     )
 
 
-def multi_token(cfg, taps, scores):
-    """S'[t, s] = sum over a, b of w[a, b] S[t - a, s - b], where S is 0 outside the sequence and at
-    hidden keys.
-    """
-    n_pos, newest = len(scores), -1 if cfg.mask == "strict" else 0
-    out = np.zeros_like(scores)
-    for t in range(n_pos):
-        for s in range(n_pos):
-            for a in range(min(6, t + 1)):
-                for b in range(-5, 6):
-                    if 0 <= s - b <= t - a + newest:
-                        out[t, s] += taps[a, b + 5] * scores[t - a, s - b]
-    return out
-
-
 def forgotten(w, head, x, scores):
     """Add log f of every token after the key, up to the query."""
     log_f = -np.logaddexp(0, -w.linear("forget", x)[:, head])  # the log of the gate, a sigmoid
@@ -260,17 +226,9 @@ def recurrence(cfg, w, group, x, q, k, v):
     for t, pair in enumerate(pairs):
         if cfg.attention == "gated_linear":
             state = decay[t] * state + step[t] * pair
-        elif cfg.attention in ("gated_delta", "delta_hybrid"):
+        else:
             write = sigmoid(w.linear("erase", x)[t, group])
             state = decay[t] * (state - write * np.outer(k[t], k[t] @ state)) + write * pair
-        else:
-            own, before = (
-                sigmoid(w.linear("trapezoid", x)[t, group]),
-                pairs[t - 1] if t else 0 * pair,
-            )
-            state = (
-                decay[t] * state + own * step[t] * pair + (1 - own) * step[t] * decay[t] * before
-            )
         z.append(q[t] @ state)
     return np.array(z)
 
@@ -303,23 +261,6 @@ def conv(w, part, head, x):
     """Return a head's queries, keys or values, plus what they are convolved to."""
     return (
         x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
-    )
-
-
-def dynamic(w, head, x, u):
-    """(u[t] + sum over j of (s[j] + (W x[t])[j]) u[t - j]) / 3, for four taps of one head."""
-    taps = w["of_input"].reshape(-1, 4, x.shape[1])[head]
-    return np.array(
-        [
-            (
-                u[t]
-                + sum(
-                    (w["weight"][head, j] + taps[j] @ x[t]) * u[t - j] for j in range(4) if t >= j
-                )
-            )
-            / 3
-            for t in range(len(u))
-        ]
     )
 
 

@@ -3,26 +3,18 @@
 import pytest
 import torch
 
-GROUPS, WINDOW = 2, 3
-
-
-@pytest.fixture(params=["vanilla", "kv_shift"])
-def model(request, make_model):
-    return make_model(attention=request.param, shift_window=WINDOW)
-
 
 @pytest.fixture
 def shifted(make_model):
-    return make_model(attention="kv_shift", shift_window=WINDOW)
+    return make_model(attention="kv_shift", shift_window=3)
 
 
 # Parts of a cache
 
 
-@pytest.mark.parametrize("n_key_value_heads", [1, 2])
-def test_one_row_can_be_cached_without_its_batch_axis(make_model, tokens, n_key_value_heads):
+def test_one_row_can_be_cached_without_its_batch_axis(make_model, tokens):
     """hook_alpha and hook_beta have no batch axis to lose, also where their first axis is 1."""
-    model = make_model(attention="kv_shift", n_key_value_heads=n_key_value_heads)
+    model = make_model(attention="kv_shift", n_key_value_heads=1)
     row = tokens[:1]
     _, cache = model.run_with_cache(row, remove_batch_dim=True)
     _, whole = model.run_with_cache(row)
@@ -48,28 +40,20 @@ def test_one_position_can_be_cached(shifted, tokens):
 # Interventions
 
 
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_a_hook_can_override_alpha_and_beta(shifted, tokens, name):
-    other = torch.randn(GROUPS, WINDOW)
-    hooked = shifted.run_with_hooks(
-        tokens, fwd_hooks=[(f"blocks.0.attn.hook_{name}", lambda weight, hook: other)]
-    )
-    assert not torch.allclose(hooked, shifted(tokens))
-    with torch.no_grad():
-        getattr(shifted.blocks[0].attn, name).copy_(
-            other
-        )  # the model so changed says the same unhooked
-    torch.testing.assert_close(hooked, shifted(tokens))
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_a_hook_that_edits_alpha_or_beta_in_place_does_not_edit_the_model(shifted, tokens, name):
+def test_a_hook_can_override_alpha_and_beta_and_does_not_edit_the_model(shifted, tokens, name):
+    weight = getattr(shifted.blocks[0].attn, name)
+    before = weight.clone()
+
     def forget_the_past(weight, hook):
         weight[:, 1:] = 0
         return weight
 
-    weight = getattr(shifted.blocks[0].attn, name)
-    before = weight.clone()
-    shifted.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.attn.hook_{name}", forget_the_past)])
-    torch.testing.assert_close(weight, before, rtol=0, atol=0)
+    hooked = shifted.run_with_hooks(
+        tokens, fwd_hooks=[(f"blocks.0.attn.hook_{name}", forget_the_past)]
+    )
+    assert torch.equal(weight, before)
+    assert not torch.allclose(hooked, shifted(tokens))
+    weight[:, 1:] = 0  # the model so changed says the same unhooked
+    torch.testing.assert_close(hooked, shifted(tokens))

@@ -30,15 +30,9 @@ MODELS += [
     {"canon": "ABCD"},
     {"bigram_table": 11},
 ]
+MODELS += [{"attention": "key_offset", "d_head": 8}, {"smear": "embedding"}]
 MODELS += [
-    {"attention": "key_offset", "d_head": 8},
-    {"attention": "dynamic_conv"},
-    {"smear": "interpolation"},
-]
-MODELS += [{"smear": "embedding"}, {"smear": "attention"}, {"attention": "multi_token"}]
-MODELS += [
-    {"attention": name}
-    for name in ("forgetting", "output_gate", "gated_linear", "gated_delta", "trapezoid")
+    {"attention": name} for name in ("forgetting", "output_gate", "gated_linear", "gated_delta")
 ]
 
 
@@ -61,7 +55,7 @@ def is_there(when, cfg):
 
 
 def numbers(shape, cfg):
-    known = {"batch": BATCH, "pos": POS, "query": POS, "key": POS, "1": 1, "6": 6, "11": 11}
+    known = {"batch": BATCH, "pos": POS, "query": POS, "key": POS, "1": 1}
     return tuple(known[axis] if axis in known else getattr(cfg, axis) for axis in shape.split(", "))
 
 

@@ -9,10 +9,6 @@ from ihlab import Transformer
 
 ADDED = {
     "kv_shift": ({}, 2 * 4 * 2),
-    "kv_shift, GPT-2's block": (
-        {"attention": "kv_shift", "norm": "layer", "mlp": "gelu", "bias": True},
-        2 * 4 * 2,
-    ),
     "kv_shift, shared in the model": ({"attention": "kv_shift", "shift_share": "model"}, 2 * 2),
     "kv_shift, each channel its own": (
         {"attention": "kv_shift", "shift_share": "channel"},
@@ -21,20 +17,15 @@ ADDED = {
     "qkv_shift": ({}, 2 * (4 + 4) * 2),
     "kv_gate": ({}, 2 * 4),
     "kv_sum1, window 3": ({"attention": "kv_sum1", "shift_window": 3}, 2 * 4 * 2),
-    "adaptive_offset": ({"attention": "adaptive_offset", "d_head": 8}, 0),
-    "dynamic_conv": ({}, 2 * 4 * 4 * (6 + 20)),
-    "multi_token": ({}, 2 * 4 * 6 * 11),
+    "key_offset": ({"attention": "key_offset", "d_head": 8}, 0),
     "forgetting": ({}, 2 * 4 * (20 + 1)),
     "output_gate": ({}, 2 * 4 * 6 * (20 + 1)),
     "gated_linear": ({}, 2 * 2 * (20 + 1 + 1)),
     "delta_hybrid": ({}, 2 * (2 * (20 + 1) + 1)),
-    "trapezoid": ({}, 2 * 2 * (2 * (20 + 1) + 1)),
     "canon B": ({"canon": "B"}, 2 * 4 * 8 * 6),
     "canon D, GELU": ({"canon": "D", "mlp": "gelu"}, 2 * 4 * 14),
-    "canon OM of two taps": ({"canon": "OM", "canon_taps": 2}, 2 * 2 * 2 * 20),
     "stream added": ({"stream_shift": "added"}, 2 * 20),
-    "smeared attention": ({"smear": "attention"}, 2 * (12 + 1)),
-    "interpolated embedding": ({"smear": "interpolation"}, 20),
+    "smeared embedding": ({"smear": "embedding"}, 12 + 1),
 }
 """With two layers, d_model 20, d_mlp 14, and four query heads and two key/value heads of width 6.
 """

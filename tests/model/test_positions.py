@@ -23,13 +23,7 @@ def test_every_row_can_have_positions_of_its_own():
     assert torch.equal(rotary(picked, positions), wanted)
 
 
-def test_angles_are_no_weights():
-    rotary = Rotary(6, 4, 100.0)
-    assert not list(rotary.parameters())
-    assert not rotary.state_dict()
-
-
-@pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 6, 12, 20])
+@pytest.mark.parametrize("n_heads", [4, 6, 20])
 def test_alibi_slopes_are_those_of_bloom(n_heads):
     """Hugging Face's, which follows Press et al. for any number of heads; it writes slope * key, a
     shift per query.
@@ -39,17 +33,6 @@ def test_alibi_slopes_are_those_of_bloom(n_heads):
     theirs = build_alibi_tensor(torch.ones(1, 7), n_heads, torch.float32).view(n_heads, 7)
     ours = Alibi(n_heads)(ahead(7), torch.float32)[0, :, -1]
     torch.testing.assert_close(ours - ours[:, :1], theirs)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_alibi_of_later_queries(dtype):
-    """Queries at 3 and 4 of five keys, with slopes in their own type: distances are whole numbers
-    before they count.
-    """
-    bias = Alibi(2, [0.5, 3.0]).to(dtype)(ahead(5, start=3), dtype)[0]
-    assert bias.tolist() == [
-        [[slope * (key - query) for key in range(5)] for query in (3, 4)] for slope in (0.5, 3.0)
-    ]
 
 
 def test_alibi_keeps_long_distances_in_bfloat16():

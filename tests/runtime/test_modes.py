@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from ihlab import ModelConfig
-from ihlab.interp.ablation import ablate_heads, ablation_sweep
+from ihlab.interp.ablation import ablation_sweep
 from ihlab.interp.heads import head_scores
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.multihop import hop_scores
-from ihlab.interp.patching import path_effects, path_patch
-from ihlab.interp.routes import all_routes, route_contributions, route_effects
+from ihlab.interp.patching import path_patch
+from ihlab.interp.routes import route_effects
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.model.transformer import Transformer
@@ -27,7 +27,6 @@ BATCH = TASK.batch(8, np.random.default_rng(0))
 TOKENS, OTHER = (
     torch.from_numpy(TASK.batch(4, np.random.default_rng(seed)).inputs.copy()) for seed in (1, 2)
 )
-ROUTE = all_routes(2)[0]
 
 
 @pytest.fixture
@@ -47,14 +46,9 @@ def model():
 MEASURES = {
     "head_scores": lambda model: head_scores(model, BATCH, rows=4, length=12),
     "find_induction_pair": lambda model: find_induction_pair(model, BATCH),
-    "ablate_heads": lambda model: ablate_heads(model, BATCH, [(0, 0)]),
     "ablation_sweep": lambda model: ablation_sweep(model, BATCH),
     "hop_scores": lambda model: hop_scores(model, TASK, 2, rows=4),
     "path_patch": lambda model: path_patch(model, TOKENS, OTHER, (0, 0), (1, 1), "q"),
-    "path_effects": lambda model: path_effects(
-        model, TOKENS, OTHER, lambda logits: logits.square().mean()
-    ),
-    "route_contributions": lambda model: route_contributions(model, TOKENS, 0)[ROUTE],
     "route_effects": lambda model: route_effects(model, BATCH),
     "held_out": lambda model: held_out(model, [evaluation_batch(BATCH, torch.device("cpu"))]),
     "generate": lambda model: model.generate(TOKENS[:, :4], 6),

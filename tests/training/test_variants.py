@@ -89,15 +89,6 @@ def test_projected_weights_stay_between_0_and_1_and_reach_the_ends(small, tmp_pa
     assert rows.max().max() == 1
 
 
-@pytest.mark.parametrize("attention", ["kv_frozen", "kv_frozen_unit"])
-def test_frozen_weights_stay_where_kv_shifting_starts(small, attention, tmp_path):
-    fresh = Transformer(small.model, small.seed).layers[0].attn.alpha
-    run = train(small.replace(model=small.model.replace(attention=attention)), tmp_path)
-    assert run.metrics.filter(regex=r"^(alpha|beta)").nunique().max() == 1
-    divisor = fresh.norm(dim=1, keepdim=True) if attention == "kv_frozen_unit" else 1
-    torch.testing.assert_close(run.model().layers[0].attn.alpha, fresh / divisor)
-
-
 @pytest.mark.parametrize("attention", ["kv_shift", "kv_gate", "kv_sum1", "kv_clip"])
 def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
     clamp = Clamp(what="alpha", layer=0, head=1, column=1, value=0.25)

@@ -6,8 +6,7 @@ Requirements of the model, besides those of `ihlab.hf.conformance`:
   `unshifted()`);
 - each attention, or its shift module, has `alpha` and `beta` [kv_head, window], with the current
   token in column 0;
-- `config.shift_first` is "zero" or "own" (absent: "zero"); `config.shift_rule` "taps" or
-  "partial_key_offset".
+- `config.shift_first` is "zero" or "own" (absent: "zero").
 
 The checks draw the taps themselves. They compare the model with the unshifted one, to whose
 projections a plain loop over tokens applies the shift.
@@ -25,7 +24,6 @@ from transformers import AutoModelForCausalLM
 
 from ihlab.hf.conformance.compare import (
     CLOSE,
-    NotApplicableError,
     counted,
     demand,
     in_chunks,
@@ -47,18 +45,6 @@ def taps_of(model: nn.Module, *names: str) -> list[Tensor]:
         if isinstance(taps, Tensor) and taps.ndim == 2:
             found[id(taps)] = taps
     return list(found.values())
-
-
-def with_taps(model: nn.Module) -> list[Tensor]:
-    """Return all alphas and betas. Raises `NotApplicableError` for a model without any."""
-    if not taps_of(model):
-        raise NotApplicableError("it has no taps")
-    return taps_of(model)
-
-
-def is_shifted(model: Any) -> bool:
-    """Return whether a model has taps, or a shift without them."""
-    return bool(taps_of(model)) or hasattr(model.config, "shift_rule")
 
 
 @torch.no_grad()
@@ -86,39 +72,19 @@ def loop(weights: Tensor, first: str) -> Any:
     return hook
 
 
-def offset_channels(d_head: int) -> Tensor:
-    """Return which channels of a head the partial key offset moves: the second and fourth quarter."""
-    return 4 * torch.arange(d_head) // d_head % 2 == 1
-
-
-def without_rotation(
-    module: Any, args: Any, angles: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Forward hook of rotary embeddings: give the channels that the offset moves the angle 0."""
-    cos, sin = angles
-    moved = offset_channels(cos.shape[-1])
-    return cos.masked_fill(moved, module.attention_scaling), sin.masked_fill(moved, 0.0)
-
-
 def shift_by_loop(model: Any) -> Any:
     """Return the oracle: the unshifted model, to whose projections a loop over tokens applies the
     shift.
     """
     plain, first = unshifted(model), getattr(model.config, "shift_first", "zero")
-    has_offset = getattr(model.config, "shift_rule", "taps") == "partial_key_offset"
     ours, theirs = (
         [module for module in one.modules() if hasattr(module, "k_proj")] for one in (model, plain)
     )
     for shifted, attention in zip(ours, theirs, strict=True):
-        d_head = attention.head_dim
         for name, projection in (("alpha", attention.k_proj), ("beta", attention.v_proj)):
             for taps in taps_of(shifted, name):
-                projection.register_forward_hook(loop(taps.repeat_interleave(d_head, dim=0), first))
-        if has_offset:
-            moved = offset_channels(d_head).repeat(attention.k_proj.out_features // d_head)
-            attention.k_proj.register_forward_hook(loop(torch.stack([~moved, moved], dim=1), first))
-    if has_offset:
-        plain.base_model.rotary_emb.register_forward_hook(without_rotation)
+                weights = taps.repeat_interleave(attention.head_dim, dim=0)
+                projection.register_forward_hook(loop(weights, first))
     return plain
 
 
@@ -138,7 +104,7 @@ def equation_5(model: Any) -> None:
 
 def identity(model: Any) -> None:
     """Check that identity taps leave the logits unchanged, bit for bit."""
-    for taps in with_taps(model):
+    for taps in taps_of(model):
         taps.zero_()[:, 0] = 1
     ids, mask = padded(model, [9, 6], left=True)
     plain = unshifted(model)
@@ -183,7 +149,6 @@ def taps_float32(model: Any) -> None:
     """Check that taps stay float32 in bf16 and fp16, and at most double the error of half
     precision.
     """
-    with_taps(model)
     before = [taps.detach().clone() for taps in taps_of(model)]
     plain, ids = unshifted(model), tokens(model, 4, 32)
     for dtype in (torch.bfloat16, torch.float16):
@@ -268,7 +233,7 @@ def no_decay(model: Any) -> None:
     """Check that transformers' Trainer applies no weight decay to taps."""
     from transformers import Trainer
 
-    taps, decayed = set(map(id, with_taps(model))), Trainer.get_decay_parameter_names(None, model)
+    taps, decayed = set(map(id, taps_of(model))), Trainer.get_decay_parameter_names(None, model)
     wrong = [name for name, x in model.named_parameters() if id(x) in taps and name in decayed]
     demand(not wrong, f"Trainer's weight decay acts on {', '.join(wrong[:2])}")
 

@@ -117,7 +117,7 @@ def each(
     """
     allowed = {choose("check", name, CHECKS) for name in allow}
     model = require_checkable(make)
-    has_shift, half = shifted.is_shifted(model), half_types(model)
+    has_shift, half = bool(shifted.taps_of(model)), half_types(model)
     if checks is None:
         checks = CHECKS if has_shift else black_box.CHECKS
     failed: set[str] = set()

@@ -78,7 +78,7 @@ def require_family(model: Any, family: Sequence[str], function: str) -> None:
     require_merged(model)
     require(
         any(cls.__name__ in family for cls in type(model).__mro__),
-        f"The model is a {type(model).__name__}, but {function} takes {', '.join(family[:-1])} or {family[-1]}. The "
+        f"The model is a {type(model).__name__}, but {function} takes {', '.join(family)}. The "
         "heads of any causal language model can be scored without conversion.",
     )
     require_loaded(model)
@@ -105,7 +105,7 @@ def proven(converted: Transformer, original: Any) -> Transformer:
         cfg.d_vocab, (ROWS, min(LENGTH, cfg.n_ctx)), generator=torch.Generator().manual_seed(0)
     )
     with evaluating(original):
-        right = _logits(original, tokens, cfg.d_vocab)
+        right = _logits(original, tokens)
     logits = converted.eval()(tokens)
     size = max(1.0, right.abs().max().item())
     off = (logits - right).abs().max().item()
@@ -118,12 +118,8 @@ def proven(converted: Transformer, original: Any) -> Transformer:
     return converted
 
 
-def _logits(
-    model: Any, tokens: Int[Tensor, "batch pos"], d_vocab: int
-) -> Float[Tensor, "batch pos d_vocab"]:
-    """Return the model's logits, at least in float32, or its hidden states if it has no
-    unembedding.
-    """
+def _logits(model: Any, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+    """Return the model's logits, at least in float32."""
     if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters()):
         wide = deepcopy(model).float()  # rounding errors would hide small differences
         for ours, theirs in zip(wide.modules(), model.modules(), strict=True):
@@ -132,5 +128,5 @@ def _logits(
         model = wide
     weight = next(model.parameters())
     output = model(input_ids=tokens.to(weight.device), attention_mask=None, use_cache=False)
-    logits = getattr(output, "logits", None)
-    return (output.last_hidden_state[..., :d_vocab] if logits is None else logits).cpu()
+    logits: Tensor = output.logits
+    return logits.cpu()

@@ -17,6 +17,7 @@ _REQUIRED = {name: value for name, value in GPT2.items() if name != "eps"} | {
     "attention": "vanilla",
     "mask": "causal",
     "residual": True,
+    "unembedding": "linear",
     "stream_shift": "none",
     "canon": "",
     "smear": "none",
@@ -36,19 +37,15 @@ _LAYER_NAMES = {
     "mlp.out_proj.bias": "mlp.c_proj.bias",
 }
 
-FAMILY = ("GPT2LMHeadModel", "GPT2Model")
-"""The classes of transformers that can be converted."""
-
 
 @own_settings()
 def to_gpt2(model: Transformer) -> Any:
-    """Return a `transformers.GPT2LMHeadModel` with this model's weights, or a `GPT2Model` if
-    unembedding="none".
+    """Return a `transformers.GPT2LMHeadModel` with this model's weights.
 
-    A `GPT2Model`'s `last_hidden_state` is our `final_residual`. Raises `ConfigError` for a model
-    that GPT-2 cannot express (shifted, or with parts that are not GPT-2's).
+    Raises `ConfigError` for a model that GPT-2 cannot express (shifted, or with parts that are not
+    GPT-2's).
     """
-    from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+    from transformers import GPT2Config, GPT2LMHeadModel
 
     cfg = model.cfg
     for name, value in _REQUIRED.items():
@@ -74,7 +71,7 @@ def to_gpt2(model: Transformer) -> Any:
         tie_word_embeddings=cfg.tied_embeddings,
         **{"bos_token_id": None, "eos_token_id": None, **model.special_tokens},
     )
-    gpt2: Any = GPT2Model(config) if cfg.unembedding == "none" else GPT2LMHeadModel(config)
+    gpt2 = GPT2LMHeadModel(config)
     ours = model.state_dict()
     state = {theirs: _transposed(name, ours[name]) for name, theirs in _names(cfg).items()}
     for theirs, names in _merged_names(cfg).items():
@@ -87,16 +84,14 @@ def to_gpt2(model: Transformer) -> Any:
 
 @own_settings()
 def from_gpt2(gpt2: Any) -> Transformer:
-    """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without
-    unembedding, `GPT2Model`.
+    """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel`.
 
     It is in evaluation mode and has the GPT-2's dropout for training. Its logits are compared with
     the original's. Raises `ConfigError` if they differ, for another class, for unexpected weights,
     and for parts that our blocks cannot express: another activation, other scales of the scores,
-    cross-attention, dropouts that are not all equal, or a bare `GPT2Model` whose vocabulary is
-    larger than its hidden size.
+    cross-attention, or dropouts that are not all equal.
     """
-    require_family(gpt2, FAMILY, "from_gpt2")
+    require_family(gpt2, ("GPT2LMHeadModel",), "from_gpt2")
     theirs = gpt2.config
     form = (
         theirs.activation_function,
@@ -117,7 +112,6 @@ def from_gpt2(gpt2: Any) -> Transformer:
             *dropouts
         ),
     )
-    headed = hasattr(gpt2, "lm_head")
     cfg = ModelConfig(
         n_layers=theirs.n_layer,
         d_model=theirs.n_embd,
@@ -126,8 +120,7 @@ def from_gpt2(gpt2: Any) -> Transformer:
         d_vocab=theirs.vocab_size,
         n_ctx=theirs.n_positions,
         dropout=float(theirs.resid_pdrop),
-        tied_embeddings=headed and gpt2.lm_head.weight is gpt2.transformer.wte.weight,
-        unembedding="linear" if headed else "none",
+        tied_embeddings=gpt2.lm_head.weight is gpt2.transformer.wte.weight,
         **{**GPT2, "eps": theirs.layer_norm_epsilon},
     )
     state = gpt2.state_dict()
@@ -148,36 +141,27 @@ def from_gpt2(gpt2: Any) -> Transformer:
     return proven(model, gpt2)
 
 
-def _body(cfg: ModelConfig) -> str:
-    """Return what the names of a `GPT2LMHeadModel` begin with, and those of a bare `GPT2Model` do
-    not.
-    """
-    return "" if cfg.unembedding == "none" else "transformer."
-
-
 def _names(cfg: ModelConfig) -> dict[str, str]:
     """Map our parameter names to Hugging Face's, except those of queries, keys and values."""
-    body = _body(cfg)
     names = {
-        "embed.weight": f"{body}wte.weight",
-        "pos_embed.weight": f"{body}wpe.weight",
-        "ln_final.w": f"{body}ln_f.weight",
-        "ln_final.b": f"{body}ln_f.bias",
+        "embed.weight": "transformer.wte.weight",
+        "pos_embed.weight": "transformer.wpe.weight",
+        "ln_final.w": "transformer.ln_f.weight",
+        "ln_final.b": "transformer.ln_f.bias",
+        "unembed.weight": "lm_head.weight",
     }
     for layer in range(cfg.n_layers):
         names |= {
-            f"blocks.{layer}.{ours}": f"{body}h.{layer}.{theirs}"
+            f"blocks.{layer}.{ours}": f"transformer.h.{layer}.{theirs}"
             for ours, theirs in _LAYER_NAMES.items()
         }
-    if cfg.unembedding == "linear":
-        names["unembed.weight"] = "lm_head.weight"
     return names
 
 
 def _merged_names(cfg: ModelConfig) -> dict[str, list[str]]:
     """Map Hugging Face's names of concatenated queries, keys and values to our three names."""
     return {
-        f"{_body(cfg)}h.{layer}.attn.c_attn.{kind}": [
+        f"transformer.h.{layer}.attn.c_attn.{kind}": [
             f"blocks.{layer}.attn.{side}_proj.{kind}" for side in "qkv"
         ]
         for layer in range(cfg.n_layers)

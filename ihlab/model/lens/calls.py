@@ -19,10 +19,8 @@ class LensCalls(LensText, LensWeights):
         input: Any,
         return_type: Literal["logits", "loss", "both"] | None = "logits",
         loss_per_token: bool = False,
-        prepend_bos: bool | None = None,
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
-        past_kv_cache: None = None,
         attention_mask: Any = None,
         document_starts: Any = None,
     ) -> Any:
@@ -42,27 +40,10 @@ class LensCalls(LensText, LensWeights):
           (`ihlab.model.documents`).
 
         Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an
-        unknown layer. Raises it for `prepend_bos` and `past_kv_cache` too: a task draws its own
-        first token, `generate` keeps its own cache.
+        unknown layer. A task draws its own first token, and `generate` keeps its own cache.
         """
         if attention_mask is not None:
             attention_mask = self._right_padded(input, attention_mask)
-        plain = (
-            start_at_layer is None
-            and stop_at_layer is None
-            and return_type == "logits"
-            and not prepend_bos
-        )
-        if plain and past_kv_cache is None:
-            return super().forward(self.to_tokens(input), document_starts=document_starts)
-        require(
-            not prepend_bos,
-            "prepend_bos is True, but ids are taken as they are: put the token in front yourself.",
-        )
-        require(
-            past_kv_cache is None,
-            "past_kv_cache is not taken: Transformer.generate keeps its own cache.",
-        )
         kinds = ("logits", "loss", "both", None)
         require(
             return_type in kinds,
@@ -81,11 +62,11 @@ class LensCalls(LensText, LensWeights):
             x = self.embedded(tokens, documents)
         else:
             start = self._layer(start_at_layer, "start_at_layer")
-            x = self._stream(input)
+            x = input
             documents = documents_of(self, x, document_starts)
-        stop = self._layer(
-            self.cfg.n_layers if stop_at_layer is None else stop_at_layer, "stop_at_layer"
-        )
+        stop = self.cfg.n_layers
+        if stop_at_layer is not None:
+            stop = self._layer(stop_at_layer, "stop_at_layer")
         for block in self.layers[start:stop]:
             x = block(x, documents)
         if stop_at_layer is not None:
@@ -108,14 +89,6 @@ class LensCalls(LensText, LensWeights):
         )
         return real
 
-    def _stream(self, x: Tensor) -> Tensor:
-        shape, width, most = list(x.shape), self.cfg.d_model, self.cfg.n_ctx
-        require(
-            len(shape) == 3 and shape[-1] == width and shape[1] <= most,
-            f"The residual stream is {shape}, but must be [batch, pos, {width}] with at most n_ctx = {most} positions.",
-        )
-        return x
-
     def _layer(self, layer: int, name: str) -> int:
         n_layers = self.cfg.n_layers
         require(
@@ -125,12 +98,6 @@ class LensCalls(LensText, LensWeights):
         if layer < 0:
             layer += n_layers
         return layer
-
-    def to(self, *args: Any, print_details: bool = False, **kwargs: Any) -> Any:
-        """Move the model as PyTorch does. `print_details`, an argument of TransformerLens, has no
-        effect.
-        """
-        return super().to(*args, **kwargs)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         """Do nothing: `blocks.L.attn.hook_result` fires whenever it is hooked or cached, without a

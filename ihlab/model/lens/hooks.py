@@ -14,7 +14,7 @@ from tasks.config import ConfigError, choose, require
 OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 """Substrings of the names of hook points whose axes are [batch, head, query, ...]."""
 
-WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_taps")
+WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma")
 """Suffixes of the names of hook points of weights: these have no batch axis and no position axis.
 """
 
@@ -51,11 +51,6 @@ class LensHooks(HookedRootModule):
         """
         self._warn_of_filter(names_filter)
         return super().get_caching_hooks(names_filter, *args, **kwargs)
-
-    def add_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Add caching hooks as in TransformerLens. Warns of a name without a hook point."""
-        self._warn_of_filter(names_filter)
-        return super().add_caching_hooks(names_filter, *args, **kwargs)
 
     def _warn_of_filter(self, names_filter: Any) -> None:
         self.name_new_hook_points()

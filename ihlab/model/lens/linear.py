@@ -30,13 +30,10 @@ class PositionEmbedding(nn.Embedding):
         return self.weight
 
 
-class Unembedding(nn.Linear):
-    """The unembedding, without a bias. `W_U` and `b_U` are the names of its weights in
-    TransformerLens.
-    """
+class _Unembeds:
+    """`W_U` and `b_U`, the names of an unembedding's weights in TransformerLens."""
 
-    def __init__(self, d_model: int, d_vocab: int) -> None:
-        super().__init__(d_model, d_vocab, bias=False)
+    weight: Tensor
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
@@ -49,7 +46,14 @@ class Unembedding(nn.Linear):
         return torch.zeros_like(self.weight[:, 0])
 
 
-class FirstEntries(nn.Module):
+class Unembedding(_Unembeds, nn.Linear):
+    """The unembedding, without a bias."""
+
+    def __init__(self, d_model: int, d_vocab: int) -> None:
+        super().__init__(d_model, d_vocab, bias=False)
+
+
+class FirstEntries(_Unembeds, nn.Module):
     """A module that returns the first d_vocab of d_model entries unchanged.
 
     Sanford et al. (2024, arXiv 2402.09268) use the whole final hidden state of GPT-2 as logits,
@@ -57,21 +61,9 @@ class FirstEntries(nn.Module):
     TransformerLens' interface.
     """
 
-    weight: Tensor
-
     def __init__(self, d_model: int, d_vocab: int) -> None:
         super().__init__()
         self.register_buffer("weight", torch.eye(d_vocab, d_model), persistent=False)
-
-    @property
-    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """The transposed weight."""
-        return self.weight.T
-
-    @property
-    def b_U(self) -> Float[Tensor, " d_vocab"]:
-        """Zeros."""
-        return torch.zeros_like(self.weight[:, 0])
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_vocab"]:
         """Return the logits of every position."""

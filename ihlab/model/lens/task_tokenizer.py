@@ -2,7 +2,6 @@
 TransformerLens' users call.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,10 +40,6 @@ class TaskTokenizer:
         if isinstance(text, bytes):
             return text.decode(errors="replace")
         return text if isinstance(text, str) else " ".join(text)
-
-    def batch_decode(self, rows: Sequence[Any]) -> list[str]:
-        """Return the text of each sequence."""
-        return [self.decode(row) for row in rows]
 
     def convert_ids_to_tokens(self, ids: Any) -> list[str]:
         """Return the text of each id of one sequence."""

@@ -8,7 +8,6 @@ from torch import Tensor
 from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.lens.token_ids import token_ids, token_rows
 from tasks import Task
-from tasks.config import require, shown
 
 
 class LensText:
@@ -54,15 +53,7 @@ class LensText:
 
     def to_string(self, tokens: Any) -> str | list[str]:
         """Return the text of ids [pos], or of each sequence of [batch, pos]."""
-        ids, tokenizer = token_ids(tokens), TaskTokenizer(self.trained_on)
-        return tokenizer.batch_decode(list(ids)) if ids.ndim == 2 else tokenizer.decode(ids)
-
-    def to_single_token(self, text: str) -> int:
-        """Return the id of a text. Raises `ConfigError` if it is not one token."""
-        ids = TaskTokenizer(self.trained_on).encode(text)
-        require(len(ids) == 1, f"The text {shown(text)} is {len(ids)} tokens, but must be one.")
-        return ids[0]
-
-    def to_single_str_token(self, token: int) -> str:
-        """Return the text of an id."""
-        return TaskTokenizer(self.trained_on).convert_ids_to_tokens([token])[0]
+        ids, decode = token_ids(tokens), TaskTokenizer(self.trained_on).decode
+        if ids.ndim == 2:
+            return [decode(row) for row in ids]
+        return decode(ids)

@@ -6,7 +6,6 @@ keys by alpha and its values by beta. `ihlab.interp` has each route's matrix, su
 W_K^T for the previous token's key.
 """
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -18,7 +17,7 @@ from transformer_lens.utilities import composition_scores, lm_cross_entropy_loss
 from ihlab.model.config import ModelConfig
 from ihlab.model.lens.hooks import LensHooks
 from ihlab.model.norm import LayerNorm, RMSNorm
-from tasks.config import ConfigError, require
+from tasks.config import require
 
 
 def _of_every_layer(submodule: str, name: str) -> property:
@@ -28,12 +27,6 @@ def _of_every_layer(submodule: str, name: str) -> property:
         return torch.stack([getattr(of, name) for of in parts])
 
     return property(stacked, doc=f"`{name}` of every layer's {submodule}, a copy [layer, ...].")
-
-
-class MissingWeightError(ConfigError, AttributeError):
-    """Raised for a weight that the model does not have. It is an `AttributeError`, so that
-    `hasattr` is False.
-    """
 
 
 class LensWeights(LensHooks):
@@ -63,20 +56,8 @@ class LensWeights(LensHooks):
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
-        """The learned position embeddings. Raises `MissingWeightError` for a model without them."""
-        if self.pos_embed is None:
-            raise AttributeError  # Python then calls __getattr__, which raises the readable error
+        """The learned position embeddings. Raises `AttributeError` for a model without them."""
         return self.pos_embed.W_pos
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a module or parameter. Raises `MissingWeightError` for `W_pos` without learned
-        positions.
-        """
-        if name == "W_pos":
-            raise MissingWeightError(
-                f"The model's positional is {self.cfg.positional!r}: only 'learned' has W_pos."
-            )
-        return super().__getattr__(name)
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
@@ -163,53 +144,6 @@ class LensWeights(LensHooks):
         return CompositionScores(
             torch.where(later, scores, 0.0), list(range(self.cfg.n_layers)), self.all_head_labels
         )
-
-    def blocks_with(self, submodule: str) -> list[tuple[int, Any]]:
-        """Return the blocks that have a part of this name, such as "attn" or "mlp", each with its
-        layer number.
-        """
-        return [
-            (n, block)
-            for n, block in enumerate(self.layers)
-            if getattr(block, submodule, None) is not None
-        ]
-
-    def tl_parameters(self) -> dict[str, Tensor]:
-        """Return the weights keyed by TransformerLens' names, such as blocks.0.attn.W_Q, for its
-        `SVDInterpreter`.
-
-        Shared key and value heads are repeated for each query head, since `SVDInterpreter` indexes
-        them by query head.
-        """
-        named = {"embed.W_E": self.embed.weight, "unembed.W_U": self.unembed.weight.T}
-        if self.pos_embed is not None:
-            named["pos_embed.W_pos"] = self.pos_embed.weight
-        for layer, block in enumerate(self.layers):
-            norms = {"ln1": block.ln1, "ln2": block.ln2}
-            parts: dict[str, dict[str, Tensor]] = {
-                name: dict(norm.named_parameters())
-                for name, norm in norms.items()
-                if norm is not None
-            }
-            names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")
-            parts["attn"] = {name: getattr(block.attn, name) for name in names}
-            for name in ("W_K", "W_V", "b_K", "b_V"):
-                each = self.cfg.n_heads // len(parts["attn"][name])
-                parts["attn"][name] = parts["attn"][name].repeat_interleave(each, dim=0)
-            if block.mlp is not None:
-                parts["mlp"] = {
-                    name: getattr(block.mlp, name) for name in ("W_in", "W_out", "b_in", "b_out")
-                }
-            named |= {
-                f"blocks.{layer}.{submodule}.{name}": x
-                for submodule, of in parts.items()
-                for name, x in of.items()
-            }
-        return named | {f"ln_final.{name}": x for name, x in self.ln_final.named_parameters()}
-
-    def tl_named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Iterate over `tl_parameters`, as PyTorch's `named_parameters` does over its own."""
-        return iter(self.tl_parameters().items())
 
     def loss_fn(
         self,

@@ -2,7 +2,7 @@
 taps.
 
 A Canon layer (Allen-Zhu 2025, Physics of Language Models 4.1) is such a convolution with a kernel
-of 4 (`canon_taps` changes it), without bias and activation, added to its input:
+of 4, without bias and activation, added to its input:
 
     y[t] = x[t] + w[0] (.) x[t] + w[1] (.) x[t - 1] + w[2] (.) x[t - 2] + w[3] (.) x[t - 3],
 
@@ -24,6 +24,9 @@ from torch import Tensor, nn
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shift import TokenMix, spawned, token_shift
+
+TAPS = 4
+"""Number of tokens that a Canon layer mixes: the current token and those right before it."""
 
 _DRAWS = "ABCD  KVOM"
 """A place's index + 1 is the key of its generator. Registered attention has the key 5, recurrences
@@ -76,10 +79,10 @@ def make_canon(
     if place not in cfg.canon:
         return {}
     source = spawned(generator, layer, 1 + _DRAWS.index(place))
-    bound = 0.0 if cfg.shift_start == "identity" else cfg.canon_taps**-0.5
+    bound = 0.0 if cfg.shift_start == "identity" else TAPS**-0.5
     made = {}
     for name, n_groups in groups.items():
-        drawn = torch.rand(n_groups, cfg.canon_taps, width, generator=source)
+        drawn = torch.rand(n_groups, TAPS, width, generator=source)
         made[name] = Depthwise(bound * (2 * drawn - 1), name)
     return made
 

@@ -18,7 +18,7 @@ from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.mixes.bigram import BigramTable
 from ihlab.model.mixes.depthwise import make_canon, make_head_convolutions
 from ihlab.model.mixes.input_shift import InputShift, initial_mu
-from ihlab.model.mixes.smear import OF_EMBEDDING, Interpolation, Smear
+from ihlab.model.mixes.smear import Smear
 from ihlab.model.shift import TokenMix, TokenShift, make_shifts
 
 SHIFT_HOOKS = {
@@ -39,9 +39,9 @@ class EmbeddingMixes:
             self.hook_bigram = HookPoint()
 
     def _make_smear(self, cfg: ModelConfig) -> None:
-        self.smear: Smear | Interpolation | None = None
-        if cfg.smear in OF_EMBEDDING:
-            self.smear = OF_EMBEDDING[cfg.smear](cfg.d_model)
+        self.smear: Smear | None = None
+        if cfg.smear == "embedding":
+            self.smear = Smear(cfg.d_model)
 
     def mixed(self, x: Stream, tokens: Int[Tensor, "batch pos"], cache: Past | None) -> Stream:
         """Return the embeddings x of tokens, with earlier tokens mixed in."""
@@ -68,7 +68,6 @@ class LayerMixes(nn.Module):
             place: [] for place in ("stream", "norm", *"AOCM")
         }
         self.stream_shift: InputShift | None = None
-        self.smear: Smear | None = None
         if cfg.stream_shift != "none":
             self.stream_shift = InputShift(initial_mu(cfg, layer))
             places = {"added": "stream", "before_norm": "norm", "after_norm": "A"}
@@ -76,9 +75,6 @@ class LayerMixes(nn.Module):
         if cfg.stream_shift == "added":
             self.hook_resid_shift = HookPoint()
             self.mixes["stream"] = [self._with_previous]
-        if cfg.smear == "attention":
-            self.smear = Smear(cfg.d_model)
-            self.mixes["A"].append(self.smear)
         for place, convolution in self.canon.items():
             self.mixes[place].append(convolution)
 

@@ -1,21 +1,11 @@
-"""Smear (modded-nanogpt and nanochat): add the previous token to each token, with a gate computed
-from the token.
+"""Smear (modded-nanogpt and nanochat): add the previous token to each embedding, with a gate
+computed from the token.
 
     y[t] = x[t] + lambda sigmoid(w . x[t]) x[t - 1],
 
 with zeros before the first token. lambda is one learned number, and w reads the first 12 channels
-of x. Both start as 0, so the model starts as one without smear. In the sources x is the embedding;
-here it can also be attention's input. Keys and values then contain the same mix: no key has only
-the previous token while its value has only the token itself.
-
-Parameter-golf's pull request 371 interpolates the embedding instead, with a constant gate g =
-sigmoid(w) per channel:
-
-    y[t] = (1 - g) (.) x[t] + g (.) x[t - 1].
-
-w starts as 0, so at first both tokens have the weight 1/2. Channels with g = 1 have only the
-previous token, channels with g = 0 only the token itself. Keys can read channels of the first kind
-and values those of the second.
+of x. Both start as 0, so the model starts as one without smear. Keys and values then contain the
+same mix: no key has only the previous token while its value has only the token itself.
 """
 
 import torch
@@ -44,26 +34,5 @@ class Smear(TokenMix):
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Add the gated previous token to each token. With a cache, x continues its sequences."""
-        gate = self.hook_gate(
-            self.scale * F.linear(x[..., : self.weight.shape[1]], self.weight).sigmoid()
-        )
-        return x + gate * previous(x, earlier(cache, "smear", x, 1))
-
-
-class Interpolation(TokenMix):
-    """Interpolate between each token and the previous one, with the gate sigmoid(w) per channel."""
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(d_model))
-
-    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Mix the previous token into each token. With a cache, x continues its sequences."""
-        return x.lerp(previous(x, earlier(cache, "smear", x, 1)), self.weight.sigmoid())
-
-
-OF_EMBEDDING: dict[str, type[Smear | Interpolation]] = {
-    "embedding": Smear,
-    "interpolation": Interpolation,
-}
-"""The values of `ModelConfig.smear` that mix embeddings."""
+        gate = F.linear(x[..., : self.weight.shape[1]], self.weight).sigmoid()
+        return x + self.hook_gate(self.scale * gate) * previous(x, earlier(cache, "smear", x, 1))

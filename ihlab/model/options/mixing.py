@@ -31,14 +31,9 @@ class MixingOptions(Sizes):
         canon: Places of Canon layers, such as ABCD: A, the input of attention's projections; B, queries, keys and
             values; C, the MLP's input; D, the input of its activation. K, V, O, M: the same convolution of keys, of
             values, of the output of attention, and of the output of the MLP. Empty: none.
-        canon_taps: Number of tokens that a Canon layer mixes: the current token and those right before it.
-        smear: Add the previous token to each embedding, or to the input of each layer's attention, with a gate per
-            token (modded-nanogpt's smear); or interpolate between the two tokens' embeddings, with a gate per channel.
+        smear: Add the previous token to each embedding, with a gate per token (modded-nanogpt's smear).
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.mixes.bigram). 0: none.
-        document_leak: What tokens see of earlier documents in the same sequence, if a task packs several into one
-            (ihlab.model.documents): nothing (none); the last tokens, in shifts, convolutions and other local mixers
-            (shift); every token, in attention (attention); or both. No effect on sequences of one document.
     """
 
     shift_window: int = 2
@@ -48,10 +43,8 @@ class MixingOptions(Sizes):
     shift_first: Literal["zero", "own"] = "zero"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
-    canon_taps: int = 4
-    smear: Literal["none", "embedding", "attention", "interpolation"] = "none"
+    smear: Literal["none", "embedding"] = "none"
     bigram_table: int = 0
-    document_leak: Literal["none", "shift", "attention", "both"] = "none"
 
     def check(self) -> None:
         """Raise `ConfigError` for impossible windows, and for places that do not exist or are convolved twice."""
@@ -79,16 +72,12 @@ class MixingOptions(Sizes):
             "order.",
         )
         require(
-            self.canon_taps >= 1,
-            f"ModelConfig.canon_taps is {self.canon_taps}, but must be at least 1.",
-        )
-        require(
             self.mlp != "none" or not set(self.canon) & set("CDM"),
             f"ModelConfig.canon is {self.canon!r}, but mlp is 'none': 'C', 'D' and 'M' are places of an MLP.",
         )
         of_heads = "".join(place for place in self.canon if place in "BKV")
         require(
-            not (of_heads and VARIANTS[self.attention].mixes_heads),
+            not (of_heads and (self.shifted or VARIANTS[self.attention].mixes_tokens)),
             f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} also mixes keys or values, as "
             f"{of_heads!r} does: leave {of_heads!r} out, or choose another attention.",
         )

@@ -37,11 +37,11 @@ class PositionOptions(Sizes):
             not rotates or self.head_width % 2 == 0,
             f"ModelConfig.d_head is {self.head_width}, but rotary positions rotate pairs: d_head must be even.",
         )
-        parts = VARIANTS[self.attention].head_multiple[rotates]
+        parts = VARIANTS[self.attention].head_multiple
         require(
             self.head_width % parts == 0,
-            f"ModelConfig.d_head is {self.head_width}, but {self.attention!r} cuts each head into parts, with "
-            f"positional={self.positional!r}: it must be a multiple of {parts}.",
+            f"ModelConfig.d_head is {self.head_width}, but {self.attention!r} cuts each head into parts: it must be "
+            f"a multiple of {parts}.",
         )
         require(
             self.rotary_base > 0,

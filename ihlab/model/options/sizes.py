@@ -24,7 +24,7 @@ class Sizes:
         n_ctx: Context length, the maximum number of positions. At least the task's length.
         attention: The attention variant. vanilla; or kv_shift (arXiv 2411.19574, equation 5): each key and value head
             mixes in the shift_window - 1 tokens before, with learned scalars alpha and beta. k_shift shifts keys only,
-            v_shift values only, qkv_shift also queries; kv_gate to kv_frozen_unit constrain the weights. partial_rotary
+            v_shift values only, qkv_shift also queries; kv_gate to kv_project constrain the weights. partial_rotary
             to output_gate are other attention mechanisms; gated_linear to delta_hybrid use recurrences without softmax.
             docs/variants.md explains each. Any other name is your own class, registered with ihlab.register_attention.
         n_key_value_heads: Key/value heads per layer: fewer than n_heads for grouped-query attention. None: n_heads.

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 
 from ihlab.model.attend import Keys, Stream
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache
 from ihlab.model.variants.recurrence import (
     Gates,
     LinearRecurrence,
@@ -64,7 +63,7 @@ class GatedDeltaRule(LinearRecurrence):
         return taken * write[:, :, None, None]
 
     @staticmethod
-    def step(state: State, k: Tensor, v: Tensor, gates: Gates, cache: KVCache) -> State:
+    def step(state: State, k: Tensor, v: Tensor, gates: Gates) -> State:
         """Return S after one more token."""
         log_decay, write = (gate[:, :, None] for gate in gates)
         state = log_decay[..., None].exp() * state

@@ -11,12 +11,6 @@ offset, and the frequencies are spread again over that half.)
 It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha =
 (1, 0) in half of the channels, (0, 1) in the others. `PartialRotaryAttention` is its control: the
 same rotation, no offset.
-
-The adaptive key offset (modded-nanogpt, pull request 336) takes the previous token's whole key,
-after its rotation, and only where the previous value is more than twice as long as the token's own.
-The choice has no gradient.
-
-    k_hat[t] = k[t - 1] if |v[t - 1]| > 2 |v[t]|, otherwise k[t].
 """
 
 import torch
@@ -68,23 +62,3 @@ class PartialOffsetAttention(PartialRotaryAttention):
         k, v = super().project(x, cache)
         before = previous(k, earlier(cache, "key", k, 1))
         return offset(k, with_first(k, before, cache) if begins else before), v
-
-
-class AdaptiveOffsetAttention(PartialRotaryAttention):
-    """project q, k, v -> rotate half of each key -> replace some keys -> as `Attention`. It adds no
-    parameters.
-
-    `hook_k` and `hook_rot_k` see the keys before the offset. A cache keeps the last token's rotated
-    key and |v|^2.
-    """
-
-    def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
-        """Return the keys, some of them the previous token's, and the values. A first token keeps
-        its own key.
-        """
-        k, v = super().shifted_and_rotated(k, v, cache)
-        size = v.square().sum(dim=-1, keepdim=True)
-        before = previous(size, earlier(cache, "size of the value", size, 1))
-        return torch.where(
-            before > 4 * size, previous(k, earlier(cache, "rotated key", k, 1)), k
-        ), v

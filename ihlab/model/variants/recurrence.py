@@ -16,8 +16,7 @@ matrix product, z = kernel @ v:
 DeltaNet have: with taps w, their convolution has the taps w[0] + 1, w[1], w[2], w[3]. They encode
 no positions: `positional="none"`.
 
-`ihlab.model.variants.delta_rule` and `ihlab.model.variants.trapezoid` are other recurrences of this
-form.
+`ihlab.model.variants.delta_rule` is another recurrence of this form.
 """
 
 import math
@@ -102,7 +101,7 @@ class LinearRecurrence(Attention):
         return matches * (decay_since(log_decay) * heads_first(write)[:, :, None])[:, :, None]
 
     @staticmethod
-    def step(state: State, k: Tensor, v: Tensor, gates: Gates, cache: KVCache) -> State:
+    def step(state: State, k: Tensor, v: Tensor, gates: Gates) -> State:
         """Return S after one more token with this key and value [batch, kv_head, d_head] and gates
         [batch, kv_head].
         """
@@ -112,7 +111,7 @@ class LinearRecurrence(Attention):
     def _by_steps(self, q: Queries, k: Keys, v: Values, gates: Gates, cache: KVCache) -> Queries:
         state, read = cache.raw.get("state", torch.zeros_like(outer(k[:, 0], v[:, 0]))), []
         for t in range(k.shape[1]):
-            state = self.step(state, k[:, t], v[:, t], tuple(gate[:, t] for gate in gates), cache)
+            state = self.step(state, k[:, t], v[:, t], tuple(gate[:, t] for gate in gates))
             grouped = q[:, t].unflatten(1, (self.n_key_value_heads, -1))
             read.append(torch.einsum("bgrd,bgde->bgre", grouped, state).flatten(1, 2))
         cache.raw["state"] = state

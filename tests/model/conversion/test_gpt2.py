@@ -2,24 +2,13 @@
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from ihlab.model.config import GPT2
 from ihlab.model.conversion import from_gpt2, to_gpt2
 from tasks import ConfigError
 
-FIGURE_8 = {"n_layers": 3, "d_model": 128, "n_heads": 4, "d_mlp": 512, "d_vocab": 30, "n_ctx": 100}
-SHAPES = pytest.mark.parametrize(
-    "shape",
-    [
-        {},
-        {"unembedding": "none"},
-        {"tied_embeddings": True},
-        {"eps": 0.1},
-        {**FIGURE_8, "n_key_value_heads": 4, "d_head": 32, "unembedding": "none"},
-    ],
-    ids=["plain", "hidden_as_logits", "tied", "eps", "figure_8"],
-)
+SHAPES = pytest.mark.parametrize("shape", [{}, {"tied_embeddings": True}, {"eps": 0.1}], ids=str)
 
 
 @pytest.fixture(scope="session")
@@ -37,22 +26,12 @@ def rows(cfg):
     return torch.randint(cfg.d_vocab, (4, cfg.n_ctx), generator=torch.Generator().manual_seed(2))
 
 
-def logits_of(gpt2, tokens, d_vocab):
-    """What Hugging Face's model says: its logits, or its hidden states read as such."""
-    output = gpt2(tokens)
-    return output.logits if hasattr(output, "logits") else output.last_hidden_state[:, :, :d_vocab]
-
-
-def hidden_of(gpt2, tokens):
-    return getattr(gpt2, "transformer", gpt2)(tokens).last_hidden_state
-
-
 @torch.no_grad()
 def assert_same_outputs(model, gpt2):
     tokens = rows(model.cfg)
-    ours, theirs = model.eval()(tokens), logits_of(gpt2.eval(), tokens, model.cfg.d_vocab)
+    ours, theirs = model.eval()(tokens), gpt2.eval()(tokens).logits
     assert (ours - theirs).abs().max() < 1e-5 * max(1, theirs.std())
-    hidden = hidden_of(gpt2, tokens)
+    hidden = gpt2.transformer(tokens).last_hidden_state
     assert (model.final_residual(tokens) - hidden).abs().max() < 1e-5 * max(1, hidden.std())
 
 
@@ -71,7 +50,7 @@ def assert_same_gradients(model, gpt2, ours, theirs):
         assert error < 1e-5 * max(1, expected.abs().max()), name
 
 
-def gpt2_with(kind=GPT2LMHeadModel, **changes):
+def gpt2_with(**changes):
     """A GPT-2 made by Hugging Face, with random weights everywhere."""
     settings = {
         "vocab_size": 19,
@@ -83,7 +62,7 @@ def gpt2_with(kind=GPT2LMHeadModel, **changes):
         "bos_token_id": None,
         "eos_token_id": None,
     }
-    gpt2 = kind(GPT2Config(**{**settings, **changes}))
+    gpt2 = GPT2LMHeadModel(GPT2Config(**{**settings, **changes}))
     torch.manual_seed(0)
     with torch.no_grad():
         for weight in gpt2.parameters():
@@ -97,23 +76,20 @@ def gpt2_with(kind=GPT2LMHeadModel, **changes):
 @SHAPES
 def test_to_gpt2_gives_the_same_logits_and_hidden_states(make_gpt2_like, shape):
     model = make_gpt2_like(**shape)
-    gpt2 = to_gpt2(model)
-    assert type(gpt2) is (GPT2Model if "unembedding" in shape else GPT2LMHeadModel)
-    assert_same_outputs(model, gpt2)
+    assert_same_outputs(model, to_gpt2(model))
 
 
-@SHAPES
 @pytest.mark.parametrize("path", ["fused", "explicit"])
-def test_dropout_falls_where_gpt2_drops(make_gpt2_like, shape, path):
+def test_dropout_falls_where_gpt2_drops(make_gpt2_like, path):
     """With one seed the two draw alike, as long as they draw in one order, for things of one shape."""
-    model = make_gpt2_like(**shape, dropout=0.1).double()
+    model = make_gpt2_like(dropout=0.1).double()
     gpt2, tokens = to_gpt2(model).double().train(), rows(model.cfg)
     gpt2.set_attn_implementation("sdpa" if path == "fused" else "eager")
     if path == "explicit":
         for block in model.blocks:
             block.attn.hook_pattern.add_hook(lambda pattern, hook: None)
     torch.manual_seed(7)
-    theirs = logits_of(gpt2, tokens, model.cfg.d_vocab)
+    theirs = gpt2(tokens).logits
     torch.manual_seed(7)
     ours = model.train()(tokens)
     assert (ours - theirs).abs().max() < 1e-9
@@ -141,10 +117,8 @@ def test_there_and_back_is_the_same_model(make_gpt2_like, shape):
     "part",
     [
         {"attention": "kv_shift"},
-        {"positional": "none"},
-        {"norm": "rms"},
         {"residual": (True, False)},
-        {"mask": "strict"},
+        {"unembedding": "none"},
     ],
     ids=str,
 )

@@ -5,7 +5,6 @@ import re
 import pytest
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from ihlab.model.conversion import from_llama, to_llama
 from tasks import ConfigError
@@ -22,41 +21,12 @@ SHAPES = pytest.mark.parametrize(
 )
 
 
-@torch.no_grad()
-def assert_same_logits(model, llama, tokens):
-    ours, theirs = model(tokens), llama.eval()(tokens).logits
-    assert (ours - theirs).abs().max() < 1e-5 * theirs.std()
-
-
-def llama_with(**changes):
-    """A Llama made by Hugging Face, with random weights everywhere."""
-    settings = {
-        "vocab_size": 19,
-        "hidden_size": 20,
-        "intermediate_size": 14,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 6,
-        "max_position_embeddings": 12,
-        "rms_norm_eps": 1e-4,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
-        "pad_token_id": None,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
-    llama = LlamaForCausalLM(LlamaConfig(**{**settings, **changes}))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for weight in llama.parameters():
-            weight.normal_(std=weight.shape[-1] ** -0.5)
-    return llama
-
-
 @SHAPES
 def test_to_llama_gives_the_same_logits(make_model, tokens, shape):
     model = make_model(**shape)
-    assert_same_logits(model, to_llama(model), tokens)
+    with torch.no_grad():
+        ours, theirs = model(tokens), to_llama(model).eval()(tokens).logits
+    assert (ours - theirs).abs().max() < 1e-5 * theirs.std()
 
 
 @SHAPES
@@ -72,12 +42,8 @@ def test_there_and_back_is_the_same_model(make_model, shape):
     "part",
     [
         {"attention": "kv_shift"},
-        {"positional": "none"},
         {"residual": (True, False)},
-        {"mask": "strict"},
-        {"norm": "layer"},
         {"dropout": 0.1},
-        {"unembedding": "none"},
     ],
     ids=str,
 )
@@ -93,22 +59,6 @@ def test_a_width_that_llama_cannot_express_is_refused(make_model):
     """Hugging Face wants d_model to be a multiple of n_heads, whatever d_head is."""
     with pytest.raises(ConfigError, match="d_model"):
         to_llama(make_model(d_model=18))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}},
-            "rope_type='dynamic'",
-        ),
-        ({"hidden_act": "gelu"}, "gelu"),
-    ],
-    ids=["rope", "activation"],
-)
-def test_a_llama_that_we_cannot_express_is_refused(changes, said):
-    with pytest.raises(ConfigError, match=said):
-        from_llama(llama_with(**changes))
 
 
 # Relatives
@@ -217,11 +167,17 @@ def swapped_norms():
         ),
         (swapped_norms, "cannot be converted: on random tokens the result's logits differ by"),
         (
+            lambda: of_class("Llama", **rope("dynamic", factor=2.0)),
+            "The LlamaForCausalLM has rope_type='dynamic', but must have one of default",
+        ),
+        (
+            lambda: of_class("Llama", hidden_act="gelu"),
+            "has hidden_act='gelu', but must have 'silu'",
+        ),
+        (
             lambda: of_class("Helium", head_dim=8),
             "The model is a HeliumForCausalLM, but from_llama takes Llama",
         ),
-        (lambda: of_class("Granite"), "The model is a GraniteForCausalLM"),
-        (lambda: of_class("Llama").model, "The model is a LlamaModel"),
         (object, "The model is a object"),
     ],
 )

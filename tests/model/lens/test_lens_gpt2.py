@@ -6,26 +6,20 @@ from transformer_lens.model_protocol import TransformerLensModel
 
 from ihlab.model.config import GPT2
 
-
-@pytest.fixture(params=["vanilla", "kv_shift"])
-def attention(request):
-    return request.param
-
-
 KINDS = {
-    "gpt2": GPT2,
+    "gpt2": {**GPT2, "attention": "kv_shift"},
     "gpt2, no unembedding": {**GPT2, "unembedding": "none"},
-    "llama": {},
+    "llama": {"attention": "kv_shift"},
     "no norm": {"norm": "none"},
 }
 
 
 @pytest.fixture(params=KINDS)
-def model(request, attention, make_model):
+def model(request, make_model):
     """Norm weights are not 1 and biases not 0. Without an unembedding it has one entry more than
     tokens.
     """
-    return make_model(**KINDS[request.param], attention=attention).eval()
+    return make_model(**KINDS[request.param]).eval()
 
 
 @pytest.fixture
@@ -60,13 +54,10 @@ def test_the_model_is_what_transformer_lens_calls_one(model):
 @pytest.mark.parametrize(
     ("layer", "mlp_input"), [(0, False), (0, True), (1, False), (1, True), (2, False)]
 )
-@pytest.mark.parametrize("expand_neurons", [True, False])
-def test_heads_neurons_positions_and_biases_sum_to_the_stream(
-    model, cached, layer, mlp_input, expand_neurons
-):
+def test_heads_neurons_positions_and_biases_sum_to_the_stream(model, cached, layer, mlp_input):
     _, cache = cached
     parts, labels = cache.get_full_resid_decomposition(
-        layer=layer, mlp_input=mlp_input, expand_neurons=expand_neurons, return_labels=True
+        layer=layer, mlp_input=mlp_input, expand_neurons=True, return_labels=True
     )
     assert labels[-1 - len(embeddings(model)) :] == [*embeddings(model), "bias"]
     stream = (
@@ -75,24 +66,6 @@ def test_heads_neurons_positions_and_biases_sum_to_the_stream(
         else cache["resid_mid" if mlp_input else "resid_pre", layer]
     )
     close(parts.sum(dim=0), stream)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("include_mlp_biases", [True, False])
-def test_accumulated_biases_by_hand(model, include_mlp_biases):
-    """The residual stream before each layer, in the order in which it is written to."""
-    (one, two), mlps = model.blocks, float(include_mlp_biases)
-    b_O = [one.attn.b_O, two.attn.b_O]
-    b_out = [mlps * one.mlp.b_out, mlps * two.mlp.b_out]
-    expected = {
-        (0, False): torch.zeros(20),
-        (0, True): b_O[0],
-        (1, False): b_O[0] + b_out[0],
-        (1, True): b_O[0] + b_out[0] + b_O[1],
-        (2, False): b_O[0] + b_out[0] + b_O[1] + b_out[1],
-    }
-    for (layer, mlp_input), total in expected.items():
-        close(model.accumulated_bias(layer, mlp_input, include_mlp_biases), total)
 
 
 # Through the norms
@@ -119,18 +92,6 @@ def test_attributions_sum_to_the_logits_less_the_final_bias(model, cached, token
     attributions = cache.logit_attrs(cache.decompose_resid(), wanted)
     expected = logits.gather(2, wanted[:, :, None])[:, :, 0] - constant(model)[wanted]
     close(attributions.sum(dim=0), expected)
-
-
-def test_directions_give_the_logits_of_the_normalised_stream_and_ignore_its_mean(model, cached):
-    logits, cache = cached
-    directions = model.tokens_to_residual_directions(torch.arange(19))
-    normalised = (
-        cache["resid_post", 1] if model.cfg.norm == "none" else cache["ln_final.hook_normalized"]
-    )
-    close(normalised @ directions.T, logits - constant(model))
-    if model.cfg.norm == "layer":
-        close(directions.sum(dim=-1), torch.zeros(19))
-    close(model.tokens_to_residual_directions(4), directions[4])
 
 
 # Patching

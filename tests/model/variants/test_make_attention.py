@@ -14,9 +14,6 @@ CACHED = {
     "forgetting": ({}, 2 * 2 * 6 + 4, 0),
     "output_gate": ({}, 2 * 2 * 6, 0),
     "key_offset": ({"attention": "key_offset", "d_head": 8}, 2 * 2 * 8, 2 * 8),
-    "adaptive_offset": ({"attention": "adaptive_offset", "d_head": 8}, 2 * 2 * 8, 2 * (8 + 1)),
-    "dynamic_conv": ({}, 2 * 2 * 6, 3 * 2 * 2 * 6),
-    "multi_token": ({}, 2 * 2 * 6, 5 * 4 * 6),
     "gated_linear": ({}, 0, 2 * 6 * 6),
     "gated_delta": (
         {"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"},

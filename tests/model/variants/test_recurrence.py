@@ -13,8 +13,7 @@ from ihlab.interp.patching import without_key_path
 from ihlab.interp.patterns import raw_patterns, score_routes
 from tasks import ConfigError
 
-NAMES = ("gated_linear", "gated_delta", "trapezoid")
-EACH = pytest.mark.parametrize("name", NAMES)
+EACH = pytest.mark.parametrize("name", ["gated_linear", "gated_delta"])
 
 
 @EACH
