@@ -267,7 +267,7 @@ OPENED = (
     "03_figure_8",
     "04_figure_9",
 )
-OPENED += ("05_locate_induction_heads", "13_attribution")
+OPENED += ("05_locate_induction_heads", "13_attribution", "14_proofs")
 ADDRESS = "https://github.com/lab/heads"
 
 
@@ -311,9 +311,7 @@ def test_colab_opens_github_only():
         opening.sources("13_attribution.ipynb", "https://example.org/x")
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in NOTEBOOKS if path.stem != "14_proofs"], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_picture_to_explore_has_a_still(path):
     for cell in code_cells(read(path)):
         for output in cell.outputs:
