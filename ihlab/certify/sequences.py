@@ -198,7 +198,7 @@ def questions_of(task: Any) -> list[tuple[int, int]]:
         task.period is None,
         f"InductionTask.period is {task.period}, but proofs need tokens that are drawn freely.",
     )
-    pairs = product(_content(task), repeat=2)
+    pairs: Any = product(_content(task), repeat=2)
     return [pair for pair in pairs if pair[0] != pair[1] or task.score_immediate]
 
 

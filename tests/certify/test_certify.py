@@ -158,7 +158,7 @@ def test_other_refusals_name_the_cause(tmp_path):
     cases = {
         "task": lambda: certify(model),
         "mqar": lambda: certify(model, MQARTask(vocab_size=4, length=6, pairs=1)),
-        "period is 2": lambda: certify(model, InductionTask(vocab_size=4, length=4, period=2)),
+        "period is 2": lambda: certify(model, InductionTask(vocab_size=20, length=4, period=2)),
         "lengths is": lambda: certify(model, TASK, []),
         "not a question": lambda: certify(model, TASK, questions=[(0, 0)]),
         "d_vocab is 4": lambda: certify(model, InductionTask(vocab_size=9, length=4, min_token=0)),
