@@ -263,7 +263,7 @@ OPENED = (
     "03_figure_8",
     "04_figure_9",
 )
-OPENED += ("05_locate_induction_heads", "13_attribution")
+OPENED += ("05_locate_induction_heads", "13_attribution", "14_proofs")
 ADDRESS = "https://github.com/lab/heads"
 
 

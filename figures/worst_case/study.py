@@ -84,7 +84,9 @@ def measure(run: Run) -> dict[str, Any]:
     }
     if np.isinf(reached):
         return {**row, "worst_case": np.nan, "median_margin": np.nan}
-    attacked = attack(run, questions=QUESTIONS, support="task", seed=ATTACK_SEED)
+    attacked = attack(
+        run, questions=QUESTIONS, support="task", restarts=4, sweeps=4, seed=ATTACK_SEED
+    )
     return {
         **row,
         "worst_case": attacked.accuracy,

@@ -81,8 +81,9 @@ class Attack:
         if wrong.empty:
             return f"{said}."
         known = wrong["in_task"].dropna()
-        could = f"could draw {known.sum()} of the {len(wrong)} sequences with a wrong answer"
-        return f"{said}; {f'the task {could}' if len(known) else 'whether the task could draw it is not known'}."
+        if known.empty:
+            return f"{said}; whether the task could draw it is not known."
+        return f"{said}; the task could draw {known.sum()} of the {len(wrong)} sequences with a wrong answer."
 
     def __repr__(self) -> str:
         return f"Attack({self.verdict})"
@@ -96,8 +97,8 @@ def attack(
     questions: int = 24,
     length: int | None = None,
     support: str = "task",
-    restarts: int = 4,
-    sweeps: int = 4,
+    restarts: int = 2,
+    sweeps: int = 3,
     before_norm: bool = False,
     seed: int = 0,
 ) -> Attack:
@@ -119,8 +120,10 @@ def attack(
     nothing. The first of the `restarts` searches starts from the sequence that the task drew, each
     other one from random changes of the worst sequence so far. With `before_norm`, the search
     lowers margins before the scale of the final norm divides them, as certificates have them (our
-    own models only). Their signs are the same. The result depends only on these arguments, and a
-    longer search can find worse sequences.
+    own models only). Their signs are the same. The result depends only on these arguments.
+
+    By default 24 questions of 32 tokens and 117 ids take about a minute on one core. A longer
+    search, such as restarts=16 and sweeps=4, can find worse sequences.
 
     Raises `ConfigError` without a task, for support="task" where it is not known what the task
     draws, and for a length at which the task has too few questions.
@@ -140,10 +143,11 @@ def attack(
     sampled, answer = search.asked(task, questions, length, seed)
     least, worst = search.margins(sampled, answer), sampled
     for restart in tracked(range(restarts), "searching"):
-        tokens = worst
-        if restart:  # far from the worst sequence so far, and near to it, in turn
-            length = worst.shape[1]
-            tokens = search.shaken(worst, answer, length if restart % 2 else max(2, length // 4))
+        tokens, n_places = worst, worst.shape[1]
+        if restart % 2:  # far from the worst sequence so far, and near to it, in turn
+            tokens = search.shaken(worst, answer, n_places)
+        elif restart:
+            tokens = search.shaken(worst, answer, max(2, n_places // 4))
         margins = search.margins(tokens, answer)
         for _ in range(sweeps):
             before = margins
@@ -168,26 +172,28 @@ def _reported(
     """Run the model on the sequences as they are, and tabulate what it does."""
     rule = search.rule
     margin, rival = margins_of(model.logits(torch.from_numpy(worst))[:, -1], answer)
+    sampled_margin, _ = margins_of(model.logits(torch.from_numpy(sampled))[:, -1], answer)
     roles = [[roles_in(rule, row) for row in rows] for rows in (sampled, worst)]
-    patterns = [attention(model, rows) for rows in (sampled, worst)]
+    patterns, worst_patterns = attention(model, sampled), attention(model, worst)
     how = [""] * len(worst)
-    if patterns[0] is not None and patterns[1] is not None:
-        pairs = zip(zip(*patterns, strict=True), zip(*roles, strict=True), worst, strict=True)
-        how = [explained(of_both, places, row, task) for of_both, places, row in pairs]
-    drawable = rule.drawable(worst[:, rule.begin :], answer)
+    if patterns is not None and worst_patterns is not None:
+        for i, row in enumerate(worst):
+            of_both = patterns[i], worst_patterns[i]
+            how[i] = explained(of_both, (roles[0][i], roles[1][i]), row, task)
+    drawable: Any = rule.drawable(worst[:, rule.begin :], answer)
+    if drawable is None:
+        drawable = [None] * len(worst)
     table = pd.DataFrame(
         {
             "query": worst[:, -1],
             "answer": answer,
             "position": pd.array([each.get(EARLIER) for each in roles[1]], dtype="Int64"),
             "answer_position": pd.array([each.get(ANSWER) for each in roles[1]], dtype="Int64"),
-            "sampled_margin": margins_of(model.logits(torch.from_numpy(sampled))[:, -1], answer)[0],
+            "sampled_margin": sampled_margin,
             "margin": margin,
             "wrong": ~(margin > 0),
             "mistaken_for": rival,
-            "in_task": pd.array(
-                [None] * len(worst) if drawable is None else drawable, dtype="boolean"
-            ),
+            "in_task": pd.array(drawable, dtype="boolean"),
             "lowered": lowered,
             "how": how,
             "sampled": sampled.tolist(),
@@ -195,5 +201,5 @@ def _reported(
         }
     )
     order = np.argsort(margin, kind="stable")
-    at_query = None if patterns[1] is None else patterns[1][order, :, :, -1]
+    at_query = None if worst_patterns is None else worst_patterns[order, :, :, -1]
     return Attack(table.iloc[order].reset_index(drop=True), at_query)

@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 import torch
 from safetensors.torch import save as serialised
+from torch.nn.utils.rnn import pad_sequence
 
-from ihlab.certify.sequences import Sequences, sequences_of
+from ihlab.certify.sequences import Sequences, automata_of, questions_of
 from ihlab.model.transformer import Transformer
 from ihlab.storage.stored import read_tensors
 from tasks import Task
 from tasks.codec import from_plain, to_plain
-from tasks.config import require, shown
+from tasks.config import ConfigError, require, require_integer, shown
 from tasks.files import write_atomically
 
 PROVED, REFUTED, UNKNOWN = VERDICTS = ("proved", "refuted", "unknown")
@@ -97,7 +98,8 @@ class Certificate:
         """The ids of the sequence with the smallest known margin; empty if only signs were
         computed.
         """
-        return self._smallest["worst"]
+        known = self.table["margin"].fillna(np.inf)
+        return self.table["worst"].iloc[int(known.argmin())]
 
     @property
     def key(self) -> str:
@@ -107,28 +109,24 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """One sentence: what is proved, and what is not."""
-        if self.without:
-            return f"{self._verdict} The model is without {' and '.join(self.without)}."
-        return self._verdict
-
-    @property
-    def _verdict(self) -> str:
-        if self.status == PROVED:
-            return f"proved: {self.set} is answered rightly."
         rows = self.table[self.table["verdict"] == self.status]
-        proved = (
-            f"proved: {ranges(self._proved_lengths)} tokens"
-            if self.longest
-            else "no length is proved"
-        )
         where = f"in {len(rows)} of {len(self.table)} rows, from {rows['length'].min()} tokens on"
-        if self.status == UNKNOWN:
-            return f"unknown: neither proved nor refuted {where}; {proved}. The set: {self.set}."
-        worst = rows.iloc[int(rows["margin"].argmin())]
-        return (
-            f"refuted: a sequence is answered wrongly {where}, such as one of {worst['length']} tokens with margin "
-            f"{worst['margin']:.3g}; {proved}. The set: {self.set}."
-        )
+        proved = "no length is proved"
+        if self.longest:
+            proved = f"proved: {ranges(self._proved_lengths)} tokens"
+        if self.status == PROVED:
+            said = f"proved: {self.set} is answered rightly."
+        elif self.status == UNKNOWN:
+            said = f"unknown: neither proved nor refuted {where}; {proved}. The set: {self.set}."
+        else:
+            worst = rows.iloc[int(rows["margin"].argmin())]
+            said = (
+                f"refuted: a sequence is answered wrongly {where}, such as one of {worst['length']} tokens with margin "
+                f"{worst['margin']:.3g}; {proved}. The set: {self.set}."
+            )
+        if self.without:
+            said += f" The model is without {' and '.join(self.without)}."
+        return said
 
     def export(self, folder: str | Path) -> Path:
         """Write a folder with the weights, the verdicts, and `check.py`, which proves the proved
@@ -143,7 +141,7 @@ class Certificate:
         return export(self, folder)
 
     def finished(
-        self, table: pd.DataFrame, automata: Sequence[Sequences], network: Transformer
+        self, table: pd.DataFrame, automata: Sequence[Sequences], network: Transformer | None = None
     ) -> "Certificate":
         """Return this certificate with its rows, and the sentence of its set."""
         said = set_of(self.task, automata, sorted(table["length"].unique().tolist()))
@@ -158,15 +156,11 @@ class Certificate:
             self.task is not None,
             "A certificate of your own automata is not stored: only tasks are.",
         )
-        tensors = {
-            name: torch.tensor(self.table[name].to_numpy(sort)) for name, sort in COLUMNS.items()
-        }
-        tensors["verdict"] = torch.tensor(
-            [VERDICTS.index(verdict) for verdict in self.table["verdict"]]
-        )
-        longest = max((len(walk) for walk in self.table["worst"]), default=0)
-        padded = [walk + [-1] * (longest - len(walk)) for walk in self.table["worst"]]
-        tensors["worst"] = torch.tensor(padded, dtype=torch.int32).reshape(len(self.table), longest)
+        columns = self.table[[*COLUMNS]].astype(COLUMNS)
+        tensors = {name: torch.tensor(columns[name].to_numpy()) for name in COLUMNS}
+        tensors["verdict"] = torch.tensor(self.table["verdict"].map(VERDICTS.index).to_numpy())
+        walks = [torch.tensor(walk, dtype=torch.int32) for walk in self.table["worst"]]
+        tensors["worst"] = pad_sequence(walks, batch_first=True, padding_value=-1)
         content = serialised(tensors, {ENTRY: self._entry})
         write_atomically(Path(path), lambda aside: aside.write_bytes(content))  # type: ignore[arg-type]
 
@@ -179,50 +173,31 @@ class Certificate:
         tensors, metadata = read_tensors(Path(path))
         try:
             entry = json.loads(metadata[ENTRY])
-            require(
-                entry["format"] == FORMAT,
-                f"{path} is a certificate of format {entry['format']}: make it anew.",
-            )
-            columns = {name: tensors[name] for name in (*COLUMNS, "verdict", "worst")}
-            kinds = [str(column.dtype).removeprefix("torch.") for column in columns.values()]
-            _require_kind([*COLUMNS.values(), "int64", "int32"] == kinds, "the columns", kinds)
-            numbers = {*columns["verdict"].tolist()}
-            _require_kind(numbers <= {*range(len(VERDICTS))}, "the verdicts", numbers)
-            table = pd.DataFrame({name: columns[name].numpy() for name in COLUMNS})
-            table["verdict"] = [VERDICTS[number] for number in columns["verdict"].tolist()]
-            table["worst"] = [
-                [token for token in walk if token >= 0] for walk in columns["worst"].tolist()
-            ]
-            lengths, pairs, margins = entry["lengths"], entry["questions"], entry["margins"]
-            whole = all(type(length) is int for length in lengths)
-            ascending = (
-                whole
-                and lengths == sorted({*lengths})
-                and lengths[0] >= 2
-                and lengths[-1] <= LONGEST
-            )
-            _require_kind(ascending and {*table["length"]} <= {*lengths}, "lengths", lengths)
-            _require_kind(type(margins) is bool, "margins", margins)
+            _require_equal("format", entry["format"], FORMAT)
+            for name, dtype in {**COLUMNS, "verdict": "int64", "worst": "int32"}.items():
+                _require_equal(name, str(tensors[name].dtype), f"torch.{dtype}")
+            table = pd.DataFrame({name: tensors[name].numpy() for name in COLUMNS})
+            table["verdict"] = [VERDICTS[number] for number in tensors["verdict"].tolist()]
+            table["worst"] = [walk[walk >= 0].tolist() for walk in tensors["worst"].numpy()]
+            lengths, questions = require_lengths(entry["lengths"]), entry["questions"]
+            _require_equal("other lengths", {*table["length"]} - {*lengths}, set())
             task: Any = from_plain(Task, entry["task"])
-            questions = (
-                None if pairs is None else [(int(query), int(answer)) for query, answer in pairs]
-            )
-            _require_kind(task.vocab_size <= MOST_IDS, "vocab_size", task.vocab_size)
-            n_questions = len(sequences_of(task)[0] if questions is None else questions)
-            _require_kind(n_questions <= len(table), "the number of questions", n_questions)
-            automata = automata_of(task, questions)
-            return cls(
-                table=in_order(table),
+            require(task.vocab_size <= MOST_IDS, f"vocab_size is {task.vocab_size}")
+            if questions is not None:
+                questions = [(int(query), int(answer)) for query, answer in questions]
+            n_questions = len(questions_of(task) if questions is None else questions)
+            require(n_questions <= len(table), f"{n_questions} questions have {len(table)} rows")
+            planned = cls(
+                table=pd.DataFrame(),
                 model=str(entry["model"]),
                 dtype=str(entry["dtype"]),
                 task=task,
                 lengths=lengths,
                 questions=questions,
-                margins=margins,
+                margins=bool(entry["margins"]),
                 without=tuple(map(str, entry.get("without", ()))),
-                set=set_of(task, automata, sorted({*table["length"].tolist()})),
-                automata=automata,
             )
+            return planned.finished(in_order(table), automata_of(task, questions))
         except (
             LookupError,
             TypeError,
@@ -231,11 +206,9 @@ class Certificate:
             ArithmeticError,
             RecursionError,
         ) as error:
-            require(
-                False,
-                f"{path} is not a certificate, or is damaged ({type(error).__name__}: {error}).",
-            )
-            raise
+            raise ConfigError(
+                f"{path} is not a certificate, or is damaged ({type(error).__name__}: {error})."
+            ) from error
 
     @property
     def _entry(self) -> str:
@@ -251,13 +224,6 @@ class Certificate:
         if self.without:  # files without it have the keys that they always had
             entry["without"] = self.without
         return json.dumps(entry, sort_keys=True)
-
-    @property
-    def _smallest(self) -> Any:
-        smallest = (
-            self.table["margin"].argmin(skipna=True) if self.table["margin"].notna().any() else 0
-        )
-        return self.table.iloc[int(smallest)]
 
     @property
     def _proved_lengths(self) -> list[int]:
@@ -282,8 +248,9 @@ def rows_of(automata: Iterable[Sequences], lengths: Iterable[int]) -> list[tuple
     """
     rows = []
     for automaton, counts in _counted(automata, max(lengths)):
-        having = [length for length in lengths if counts[length] > 0]
-        rows += [(length, automaton.query, automaton.answer) for length in having]
+        for length in lengths:
+            if counts[length]:
+                rows.append((length, automaton.query, automaton.answer))
     return sorted(rows)
 
 
@@ -299,9 +266,24 @@ def _counted(automata: Iterable[Sequences], longest: int) -> Iterator[tuple[Sequ
         yield automaton, counts[shape]
 
 
-def _require_kind(right: bool, what: str, value: Any) -> None:
-    if not right:
-        raise ValueError(f"{what} is {shown(value)}")
+def _require_equal(what: str, value: Any, expected: Any) -> None:
+    require(value == expected, f"{what} is {shown(value)}, not {shown(expected)}")
+
+
+def require_lengths(lengths: Any) -> list[int]:
+    """Return lengths in ascending order. Raises `ConfigError` unless they are numbers of tokens."""
+    require(
+        isinstance(lengths, Iterable),
+        f"lengths is {shown(lengths)}, but must be several numbers.",
+    )
+    wanted = [*lengths]
+    for length in wanted:
+        require_integer("A length", length, 2)
+    require(
+        len(wanted) > 0 and max(wanted) <= LONGEST,
+        f"lengths is {shown(wanted)}, but must be numbers of tokens from 2 to {LONGEST}.",
+    )
+    return sorted({int(length) for length in wanted})
 
 
 def model_digest(model: Transformer) -> str:
@@ -313,29 +295,19 @@ def model_digest(model: Transformer) -> str:
     return digest.hexdigest()
 
 
-def automata_of(task: Any, questions: Iterable[tuple[int, int]] | None) -> list[Sequences]:
-    """Return the automata of some questions of a task, or of all. Raises `ConfigError` for another
-    question.
-    """
-    pairs, of_question = sequences_of(task)
-    chosen = sorted({*pairs} if questions is None else {*questions})
-    for question in chosen:
-        require(question in pairs, f"{question} is not a question (query, answer) of the task.")
-    return [of_question(*question) for question in chosen]
-
-
 def set_of(task: Any, automata: Sequence[Sequences], lengths: list[int]) -> str:
     """Return in words which sequences of some lengths automata hold, with their exact share of all
     sequences.
     """
     bos = bool(getattr(task, "bos", False))
     n_ids = len(automata[0].alphabet) - bos
-    ids = f"{n_ids} ids after BOS" if bos else f"{n_ids} ids"
-    sentence = automata[0].sentence
-    said = f"every sequence of {ranges(lengths)} tokens over {ids} {sentence}"
+    after = " after BOS" if bos else ""
+    said = (
+        f"every sequence of {ranges(lengths)} tokens over {n_ids} ids{after} {automata[0].sentence}"
+    )
     if task is None:
         return said
-    n_questions = len(sequences_of(task)[0])
+    n_questions = len(questions_of(task))
     if len(automata) < n_questions:
         said += f", for {len(automata)} of {n_questions} questions"
     return f"{said} ({percent(share(automata, lengths, n_ids, bos))} of all)"
@@ -346,10 +318,12 @@ def share(automata: Sequence[Sequences], lengths: list[int], n_ids: int, bos: bo
 
     A sequence is in at most one set of a task: its last token and its answer are the question.
     """
-    inside = 0
+    inside, every = 0, 0
     for _, counts in _counted(automata, lengths[-1]):
         inside += sum(counts[length] for length in lengths)
-    return Fraction(inside, sum(n_ids ** (length - bos) for length in lengths))
+    for length in lengths:
+        every += n_ids ** (length - bos)
+    return Fraction(inside, every)
 
 
 def percent(fraction: Fraction) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
-from numbers import Integral
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,22 @@ import pandas as pd
 import torch
 
 from ihlab.certify.certificate import (
-    LONGEST,
     PROVED,
     REFUTED,
     UNKNOWN,
     Certificate,
-    automata_of,
     dtype_of,
     in_order,
     model_digest,
     ranges,
+    require_lengths,
     rows_of,
 )
-from ihlab.certify.judges import Judgement, judge_of
+from ihlab.certify.judges import judge_of
 from ihlab.certify.parts import left_out
 from ihlab.certify.plain import longer, on_one_thread, plain_copy
-from ihlab.certify.search import last_logits
-from ihlab.certify.sequences import Sequences
+from ihlab.certify.search import margins_after
+from ihlab.certify.sequences import Sequences, automata_of
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.progress import tracked
@@ -38,8 +37,6 @@ from tasks.config import require, require_integer, shown
 
 MARGINS_UP_TO = 32
 """Number of tokens of the alphabet up to which every margin is computed by default."""
-SEQUENCES = 4096
-"""Sequences that the model reads at a time."""
 
 
 @own_settings()
@@ -58,19 +55,17 @@ def certify(
 
     The proof is about the stored weights in real arithmetic: every number from the weights to the
     verdict is enclosed (`ihlab.certify.enclosures`). With one head, the smallest margin of all
-    sequences is found, up to rounding (`ihlab.certify.walks`). With several heads or an MLP, a
-    lower bound is computed (`ihlab.certify.judges`). With several heads a search also looks for a
-    sequence that is answered wrongly.
+    sequences is found, up to rounding (`ihlab.certify.walks`). With several heads, a lower bound is
+    computed (`ihlab.certify.judges`), and a search looks for a sequence that is answered wrongly.
 
-    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its
-      folder;
-    - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
+    - `source`: a `Run` or a `Transformer`;
+    - `task`: an `InductionTask`; by default the task that the model was trained on;
     - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have
       no learned positions;
     - `questions`: pairs (query, answer), by default all of the task's; or your own automata
       (`Sequences`);
     - `margins`: True: compute the bound and the worst sequence of every row. False: of proved rows
-      only at the longest length (with several heads or an MLP, of every row). By default True for
+      only at the longest length (with several heads, of every row). By default True for
       at most 32 tokens in the alphabet;
     - `without`: parts of the model to leave out (`ihlab.certify.parts`): what is proved is about
       the rest;
@@ -84,10 +79,6 @@ def certify(
     and questions that the proof does not cover.
     """
     model, chosen, planned = plan(source, task, lengths, questions, margins, without)
-    require(
-        path is None or isinstance(path, str | Path),
-        f"path is {shown(path)}, but must be the path of a file.",
-    )
     if path is not None:
         require(
             planned.task is not None,
@@ -127,17 +118,24 @@ def plan(
     model = left_out(source, without)
     task = getattr(model, "trained_on", None) if task is None else task
     chosen = _questions(task, questions)
-    wanted = _lengths(lengths, task)
+    if lengths is None:
+        require(task is not None, "The task is not known: give lengths=[...].")
+        lengths = range(2, task.length + 1)
+    wanted = require_lengths(lengths)
     alphabet = chosen[0].alphabet
     require_fits(model, chosen, wanted)
-    own = questions is not None and isinstance(next(iter(questions)), Sequences)
+    pairs = None
+    if questions is not None:
+        pairs = [(question.query, question.answer) for question in chosen]
+        if isinstance(questions[0], Sequences):
+            task = None
     certificate = Certificate(
         table=pd.DataFrame(),
         model=model_digest(model),
         dtype=dtype_of(model),
-        task=None if own else task,
+        task=task,
         lengths=wanted,
-        questions=None if questions is None else [(each.query, each.answer) for each in chosen],
+        questions=pairs,
         margins=len(alphabet) <= MARGINS_UP_TO if margins is None else margins,
         without=tuple(without),
     )
@@ -163,48 +161,32 @@ def _questions(
     task: Any, questions: Sequence[tuple[int, int] | Sequences] | None
 ) -> list[Sequences]:
     """Return the automata of all questions, sorted by query and answer."""
-    asked: list[Any] = [] if questions is None else list(questions)
-    require(
-        questions is None or len(asked) > 0,
-        "questions is [], but must have at least one question (query, answer).",
-    )
-    if asked and all(isinstance(question, Sequences) for question in asked):
-        for question in asked:
-            same = np.array_equal(question.alphabet, asked[0].alphabet)
+    if questions is not None:
+        require(
+            len(questions) > 0,
+            "questions is [], but must have at least one question (query, answer).",
+        )
+        if isinstance(questions[0], Sequences):
+            alphabets = {automaton.alphabet.tobytes() for automaton in questions}  # type: ignore[union-attr]
             require(
-                same,
+                len(alphabets) == 1,
                 "The automata have different alphabets: call certify once for each alphabet.",
             )
-        return sorted(asked, key=lambda question: (question.query, question.answer))
+            return sorted(questions, key=attrgetter("query", "answer"))  # type: ignore[arg-type]
     require(task is not None, "The task of the model is not known: give one.")
     if questions is None:
-        return automata_of(task, None)
-    for question in asked:
-        pair = isinstance(question, tuple | list) and len(question) == 2
-        whole = pair and all(
-            isinstance(token, Integral) and not isinstance(token, bool) for token in question
-        )
+        return automata_of(task)
+    pairs = []
+    for question in questions:
+        is_pair = isinstance(question, tuple | list) and len(question) == 2
         require(
-            whole, f"A question is {shown(question)}, but must be a pair (query, answer) of ids."
+            is_pair, f"A question is {shown(question)}, but must be a pair (query, answer) of ids."
         )
-    return automata_of(task, [(int(query), int(answer)) for query, answer in asked])
-
-
-def _lengths(lengths: Iterable[int] | None, task: Any) -> list[int]:
-    require(lengths is not None or task is not None, "The task is not known: give lengths=[...].")
-    require(
-        lengths is None or isinstance(lengths, Iterable),
-        f"lengths is {shown(lengths)}, but must be several numbers.",
-    )
-    wanted = list(range(2, task.length + 1) if lengths is None else lengths)
-    for length in wanted:
-        require_integer("A length", length, 2)
-    wanted = sorted({int(length) for length in wanted})
-    require(
-        len(wanted) > 0 and wanted[-1] <= LONGEST,
-        f"lengths is {shown(wanted)}, but must be numbers of tokens from 2 to {LONGEST}.",
-    )
-    return wanted
+        query, answer = question  # type: ignore[misc]
+        require_integer("The query of a question", query, 0)
+        require_integer("The answer of a question", answer, 0)
+        pairs.append((int(query), int(answer)))
+    return automata_of(task, pairs)
 
 
 def _require_same_call(path: Path, planned: Certificate) -> None:
@@ -226,28 +208,16 @@ def _rows(
     # With learned positions, every length is a problem of its own. Otherwise tables of the longest
     # serve all.
     groups = [lengths] if model.pos_embed is None else [[length] for length in lengths]
-    by_query = [list(group) for _, group in groupby(questions, key=lambda question: question.query)]
+    by_query = [list(group) for _, group in groupby(questions, key=attrgetter("query"))]
     rows = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for some in groups:
             for group in tracked(by_query, "certifying query tokens"):
-                judge.prepare(group[0].query, some[-1])
+                judge.tables(group[0].question.query, some[-1])  # before the threads use them
                 work = partial(judge.judge, lengths=some, with_margin=with_margin)
-                for question, judgements in zip(group, pool.map(work, group), strict=True):
-                    rows += [_row(question, judgement) for judgement in judgements]
+                for of_question in pool.map(work, group):
+                    rows += of_question
     return rows
-
-
-def _row(question: Sequences, judgement: Judgement) -> dict[str, Any]:
-    return {
-        "length": judgement.length,
-        "query": question.query,
-        "answer": question.answer,
-        "verdict": PROVED if judgement.proved else UNKNOWN,
-        "margin": judgement.margin,
-        "bound": judgement.bound,
-        "worst": question.alphabet[judgement.walk].tolist(),
-    }
 
 
 def _settled(rows: list[dict[str, Any]], model: Transformer) -> pd.DataFrame:
@@ -258,26 +228,19 @@ def _settled(rows: list[dict[str, Any]], model: Transformer) -> pd.DataFrame:
     """
     table = pd.DataFrame(rows)
     known = table[table["worst"].map(len) > 0]
-    for _, same_length in known.groupby("length"):
-        for start in range(0, len(same_length), SEQUENCES):
-            some = same_length.iloc[start : start + SEQUENCES]
-            right = answered_rightly(
-                model, np.array(some["worst"].tolist()), some["answer"].to_numpy()
-            )
-            wrong = ~right & (some["margin"] <= 0)
-            doubted = ~right & (some["verdict"] == PROVED)
-            table.loc[some.index[doubted], "verdict"] = UNKNOWN
-            table.loc[some.index[wrong], "verdict"] = REFUTED
+    for _, some in known.groupby("length"):
+        wrong = ~answered_rightly(model, some)
+        refuted = wrong & (some["margin"] <= 0)
+        doubted = wrong & (some["verdict"] == PROVED)
+        table.loc[some.index[doubted], "verdict"] = UNKNOWN
+        table.loc[some.index[refuted], "verdict"] = REFUTED
     return table
 
 
 @on_one_thread()
-@torch.no_grad()
-def answered_rightly(model: Transformer, tokens: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return for which sequences [row, pos] the model gives the answer a larger logit than any
-    other token.
+def answered_rightly(model: Transformer, rows: pd.DataFrame) -> np.ndarray:
+    """Return for which rows, all of one length, the model gives the answer a larger logit than any
+    other token after the sequence `worst`.
     """
-    logits = last_logits(opened_model(model), tokens).cpu()
-    answer = torch.tensor(answers)[:, None]
-    others = logits.scatter(1, answer, -torch.inf).amax(dim=1)
-    return (logits.gather(1, answer)[:, 0] > others).numpy()
+    tokens, answers = np.array(rows["worst"].tolist()), rows["answer"].to_numpy()
+    return margins_after(opened_model(model), tokens, answers) > 0

@@ -18,9 +18,9 @@ from ihlab.certify.enclosures import Interval, below
 from ihlab.certify.parts import left_out
 from ihlab.certify.plain import longer, plain_copy
 from ihlab.certify.sequences import Sequences
-from ihlab.certify.tables import ModelTables, PairTables
-from ihlab.certify.walks import Array, compiled, margin_above, mean_above
-from tasks.config import require
+from ihlab.certify.tables import ModelTables
+from ihlab.certify.walks import Array, PairTables, Question, compiled, nearest_rival, of_head
+from tasks.config import ConfigError, require
 
 HALVINGS = 60
 """Steps of the bisection that finds a head's level."""
@@ -35,39 +35,31 @@ def check(path: str | Path, model: Any) -> int:
 
     Each row must be one of the set, and each of the set must be there once. In a proved row all
     margins must be positive. No margin of the set may be below a bound (with several heads: by more
-    than 1e-9 of it). A margin must be that of the row's sequence, up to 1e-6 above it, and the
-    sequence must be in the set. A refuted sequence must be answered wrongly by the model, in real
-    arithmetic and in its own, and a proved row's sequence rightly.
+    than 1e-9 of it). A margin must be that of the row's sequence, up to 1e-6, and the sequence must
+    be in the set. A refuted sequence must be answered wrongly by the model, in real arithmetic and
+    in its own, and a proved row's sequence rightly.
 
     `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another
-    model, for the first row that does not hold, and for models with an MLP, whose bound is not
-    checked.
+    model, and for the first row that does not hold.
     """
     certificate = Certificate.open(path)
     network = left_out(model, certificate.without)
     same = certificate.model == model_digest(network) and certificate.dtype == dtype_of(network)
     require(same, f"{path} is the certificate of another model.")
-    require(
-        network.cfg.mlp == "none",
-        f"The model has mlp={network.cfg.mlp!r}, but the check has no bound of an MLP.",
-    )
     require_fits(network, certificate.automata, certificate.lengths)
     _require_rows(path, certificate)
-    table, automata = (
-        certificate.table,
-        {(each.query, each.answer): each for each in certificate.automata},
-    )
     lengths, longest = certificate.lengths, certificate.lengths[-1]
-    plain = plain_copy(network, longest)
+    plain, table = plain_copy(network, longest), certificate.table
     tables = ModelTables(plain, certificate.automata[0].alphabet, longest)
     groups = [lengths] if plain.pos_embed is None else [[length] for length in lengths]
     for some in groups:
-        chosen = table[table["length"].isin(some)]
-        for question, rows in chosen.groupby(["query", "answer"]):
-            sequences = automata[question]  # type: ignore[index]
-            query = int(np.searchsorted(sequences.alphabet, sequences.query))
-            failed = _failed(sequences, tables.of(query, some[-1]), rows)
-            require(failed is None, f"{path} does not hold: {failed}.")
+        of_question = table[table["length"].isin(some)].groupby(["query", "answer"])
+        for sequences in certificate.automata:
+            question = sequences.query, sequences.answer
+            if question in of_question.groups:
+                of_query = tables.of(sequences.question.query, some[-1])
+                failed = _failed(sequences, of_query, of_question.get_group(question))
+                require(failed is None, f"{path} does not hold: {failed}.")
     _require_answers(path, table, longer(network, longest))
     return int(table["verdict"].isin([PROVED, REFUTED]).sum())
 
@@ -81,9 +73,8 @@ def _require_rows(path: str | Path, certificate: Certificate) -> None:
         f"{path} does not hold: its {len(rows)} rows are not the {len(expected)} of its set.",
     )
     known = certificate.table["bound"].notna() & certificate.table["margin"].notna()
-    needed = certificate.table["length"].isin(
-        certificate.lengths if certificate.margins else certificate.lengths[-1:]
-    )
+    with_bound = certificate.lengths if certificate.margins else certificate.lengths[-1:]
+    needed = certificate.table["length"].isin(with_bound)
     require(
         bool(known[needed].all()),
         f"{path} does not hold: a row has no bound, though the options ask for it.",
@@ -123,12 +114,11 @@ def _wrong_sequence(sequences: Sequences, tables: PairTables, row: Any) -> str |
     if len(row.worst) != row.length or not sequences.holds(row.worst):
         return f"names {row.worst}, which is not a sequence of its set"
     walk = np.searchsorted(sequences.alphabet, row.worst)
-    terms = (tables.mass, tables.read, tables.direct, sequences.answer, walk)
-    high, low = margin_above(*terms), _margin_below(*terms)
-    if not low <= row.margin <= high + 1e-6 * (1 + abs(high)):
-        return f"claims a margin of {row.margin}, but it is between {low} and {high}"
-    certain = row.verdict != REFUTED or high <= 0
-    return None if certain else f"is called refuted, but the margin of its sequence may be {high}"
+    margin, _ = nearest_rival(tables, sequences.answer, walk)
+    if not np.isclose(row.margin, margin, rtol=1e-6, atol=1e-6):
+        return f"claims a margin of {row.margin}, but it is {margin}"
+    certain = row.verdict != REFUTED or margin <= 0
+    return None if certain else f"is called refuted, but the margin of its sequence is {margin}"
 
 
 def _named(row: Any) -> str:
@@ -141,14 +131,11 @@ def _require_answers(path: str | Path, table: pd.DataFrame, model: Any) -> None:
     """
     known = table[(table["worst"].map(len) > 0) & table["verdict"].isin([PROVED, REFUTED])]
     for _, rows in known.groupby("length"):
-        right = answered_rightly(model, np.array(rows["worst"].tolist()), rows["answer"].to_numpy())
-        odd = rows[right != (rows["verdict"] == PROVED)]
-        require(
-            odd.empty,
-            lambda odd=odd: (
+        odd = rows[answered_rightly(model, rows) != (rows["verdict"] == PROVED)]
+        if len(odd):
+            raise ConfigError(
                 f"{path} does not hold: the model answers the sequence of {_named(odd.iloc[0])} otherwise."
-            ),  # type: ignore[misc]
-        )
+            )
 
 
 def _hold(
@@ -157,23 +144,16 @@ def _hold(
     """Return for which lengths every margin is at least the level, and above 0 if it must be
     `positive`.
     """
-    query = int(np.searchsorted(sequences.alphabet, sequences.query))
-    paths = (
-        sequences.first,
-        sequences.follow[sequences.rule],
-        sequences.asks,
-        query,
-        np.array(lengths),
-    )
-    terms = (tables.mass, tables.read, tables.direct, sequences.answer)
+    question = sequences.question
     if len(tables.mass.low) == 1:
-        shortest = _shortest_of_rivals(*terms, *paths, level)
+        shortest = _shortest_of_rivals(tables, question, np.array(lengths), level)
         strictly = positive and level <= 0
         return [weight > 0 or (weight == 0 and not strictly) for weight in shortest.tolist()]
-    weights = [_sum_of_levels(*terms, *paths[:-1], length) for length in lengths]
-    return [
-        total >= level - SLACK * abs(level) and (total > 0 or not positive) for total in weights
-    ]
+    held, least = [], level - SLACK * abs(level)
+    for length in lengths:
+        total = _sum_of_levels(tables, question, length)
+        held.append(total >= least and (total > 0 or not positive))
+    return held
 
 
 @compiled
@@ -181,40 +161,29 @@ def _fill(step: Array, mass: Interval, gain: Array, level: float, back: int) -> 
     """Fill step [token, before] with the lengths, from below, of steps `back` positions before the
     query.
     """
-    low, high, gained = (
-        mass.low[back % len(mass.low)],
-        mass.high[back % len(mass.low)],
-        gain[back % len(gain)],
-    )
+    low, high = mass.low[back % len(mass.low)], mass.high[back % len(mass.low)]
+    gained = gain[back % len(gain)]
     for token in range(step.shape[0]):
         for before in range(step.shape[1]):
             over = below(gained[token, before] - level)
-            step[token, before] = below(
-                over * (low[token, before] if over > 0 else high[token, before])
-            )
+            least = low[token, before] if over > 0 else high[token, before]
+            step[token, before] = below(over * least)
 
 
 @compiled
 def _shortest(
-    mass: Interval,
-    gain: Array,
-    level: float,
-    first: Array,
-    after: Array,
-    asks: Array,
-    query: int,
-    lengths: Array,
+    mass: Interval, gain: Array, level: float, question: Question, lengths: Array
 ) -> Array:
-    """Return the length, from below, of the shortest path of each length; after [state, before,
-    token].
-    """
-    n_states, n_tokens = after.shape[:2]
+    """Return the length, from below, of the shortest path of each length."""
+    first, query = question.first, question.query
+    n_states, n_tokens = question.rule.shape
     weights, step = np.full(len(lengths), np.inf), np.empty((n_tokens, n_tokens + 1))
     rest, nearer = np.full((n_states, n_tokens), np.inf), np.full((n_states, n_tokens), np.inf)
     _fill(step, mass, gain, level, 0)
     for state in range(n_states):
         for before in range(n_tokens):
-            if asks[state] and after[state, before, query] >= 0:
+            allowed = question.follow[question.rule[state, before]]
+            if question.asks[state] and allowed[query] >= 0:
                 rest[state, before] = step[query, before]
     for back in range(1, lengths[-1]):
         _fill(step, mass, gain, level, back)
@@ -225,12 +194,10 @@ def _shortest(
         weights[lengths == back + 1] = begun
         for state in range(n_states):
             for before in range(n_tokens):
-                least = np.inf
+                allowed, least = question.follow[question.rule[state, before]], np.inf
                 for token in range(n_tokens):
-                    if after[state, before, token] >= 0:
-                        least = min(
-                            least, step[token, before] + rest[after[state, before, token], token]
-                        )
+                    if allowed[token] >= 0:
+                        least = min(least, step[token, before] + rest[allowed[token], token])
                 nearer[state, before] = below(least) if least < np.inf else np.inf
         rest, nearer = nearer, rest
     return weights
@@ -238,102 +205,47 @@ def _shortest(
 
 @compiled
 def _shortest_of_rivals(
-    mass: Interval,
-    read: Interval,
-    direct: Interval,
-    answer: int,
-    first: Array,
-    after: Array,
-    asks: Array,
-    query: int,
-    lengths: Array,
-    level: float,
+    tables: PairTables, question: Question, lengths: Array, level: float
 ) -> Array:
-    """Return the shortest path of each length over all rivals, whose gains are taken together where
-    that suffices.
-    """
-    of_head, together = Interval(mass.low[0], mass.high[0]), np.full(read.low.shape[2:], np.inf)
-    for rival in range(len(direct.low)):
-        if rival != answer:
-            together = np.minimum(together, _gain(read, direct, answer, rival))
-    weights = _shortest(of_head, together, level, first, after, asks, query, lengths)
-    if weights.min() > 0:
-        return weights
-    weights[:] = np.inf
-    for rival in range(len(direct.low)):
-        if rival != answer:
-            gain = _gain(read, direct, answer, rival)
-            weights = np.minimum(
-                weights, _shortest(of_head, gain, level, first, after, asks, query, lengths)
-            )
+    """Return the shortest path of each length over all rivals."""
+    mass, weights = of_head(tables.mass, 0), np.full(len(lengths), np.inf)
+    for rival in range(len(tables.direct.low)):
+        if rival != question.answer:
+            constant = below(tables.direct.low[question.answer] - tables.direct.high[rival])
+            gain = _gain(tables, question.answer, rival, 0, constant)
+            weights = np.minimum(weights, _shortest(mass, gain, level, question, lengths))
     return weights
 
 
 @compiled
-def _gain(read: Interval, direct: Interval, answer: int, rival: int) -> Array:
-    """Return the gain over a rival with one head, with the query's own logits, from below."""
-    gain, constant = (
-        read.low[0, answer] - read.high[0, rival],
-        below(direct.low[answer] - direct.high[rival]),
-    )
+def _gain(tables: PairTables, answer: int, rival: int, head: int, constant: float) -> Array:
+    """Return a head's gain over a rival plus a constant, from below."""
+    gain = tables.read.low[head, answer] - tables.read.high[head, rival]
     for i in range(gain.size):
         gain.flat[i] = below(below(gain.flat[i]) + constant)
     return gain
 
 
 @compiled
-def _sum_of_levels(
-    mass: Interval,
-    read: Interval,
-    direct: Interval,
-    answer: int,
-    first: Array,
-    after: Array,
-    asks: Array,
-    query: int,
-    length: int,
-) -> float:
+def _sum_of_levels(tables: PairTables, question: Question, length: int) -> float:
     """Return the smallest sum, over rivals, of each head's highest level at which the shortest path
     is not negative.
     """
+    direct, answer = tables.direct, question.answer
     smallest, lengths = np.inf, np.array([length])
     for rival in range(len(direct.low)):
         if rival == answer:
             continue
         total = below(direct.low[answer] - direct.high[rival])
-        for head in range(len(mass.low)):
-            of_head, gain = (
-                Interval(mass.low[head], mass.high[head]),
-                read.low[head, answer] - read.high[head, rival],
-            )
-            for i in range(gain.size):
-                gain.flat[i] = below(gain.flat[i])
-            low, high = gain.min(), gain.max()
+        for head in range(len(tables.mass.low)):
+            gain = _gain(tables, answer, rival, head, 0.0)
+            mass, low, high = of_head(tables.mass, head), gain.min(), gain.max()
             for _ in range(HALVINGS):
                 middle = (low + high) / 2
-                if _shortest(of_head, gain, middle, first, after, asks, query, lengths)[0] >= 0:
+                if _shortest(mass, gain, middle, question, lengths)[0] >= 0:
                     low = middle
                 else:
                     high = middle
             total = below(total + low)
         smallest = min(smallest, total)
-    return smallest
-
-
-@compiled
-def _margin_below(
-    mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array
-) -> float:
-    """Return a lower bound of the margin of a walk."""
-    smallest = np.inf
-    for rival in range(len(direct.low)):
-        if rival != answer:
-            margin = below(direct.low[answer] - direct.high[rival])
-            for head in range(len(mass.low)):
-                of_head = Interval(mass.low[head], mass.high[head])
-                margin = below(
-                    margin
-                    - mean_above(of_head, read.low[head, answer], read.high[head, rival], walk)
-                )
-            smallest = min(smallest, margin)
     return smallest

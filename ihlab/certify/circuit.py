@@ -8,6 +8,9 @@ import pandas as pd
 from ihlab.certify.certify import certify
 from ihlab.certify.parts import parts_of
 
+RIGHT = {"proved": True, "refuted": False, "unknown": None}
+"""Whether all sequences are answered rightly, by the status of a certificate."""
+
 
 def certify_circuit(
     source: Any, circuit: Sequence[str], task: Any = None, lengths: Any = None
@@ -30,18 +33,21 @@ def certify_circuit(
     others = [removed for removed in parts_of(source) if removed not in circuit]
     rows = []
     for removed in [None, *circuit]:
-        lacking = [*others, removed] if removed is not None else others
+        lacking = others if removed is None else [*others, removed]
         certificate = certify(source, task, lengths, margins=False, without=lacking)
-        table, right = certificate.table, {"proved": True, "refuted": False}.get(certificate.status)
-        wrong = table[table["verdict"] == "refuted"]
-        rows.append(
-            {
-                "left_out": lacking,
-                "verdict": certificate.status,
-                "proved": (table["verdict"] == "proved").mean(),
-                "sufficient": right if removed is None else None,
-                "necessary": None if removed is None or right is None else not right,
-                "counterexample": wrong["worst"].iloc[0] if len(wrong) else [],
-            }
-        )
+        table, right = certificate.table, RIGHT[certificate.status]
+        wrong = table.loc[table["verdict"] == "refuted", "worst"]
+        row = {
+            "left_out": lacking,
+            "verdict": certificate.status,
+            "proved": (table["verdict"] == "proved").mean(),
+            "sufficient": None,
+            "necessary": None,
+            "counterexample": next(iter(wrong), []),
+        }
+        if removed is None:
+            row["sufficient"] = right
+        elif right is not None:
+            row["necessary"] = not right
+        rows.append(row)
     return pd.DataFrame(rows).astype({"sufficient": "boolean", "necessary": "boolean"})

@@ -7,7 +7,7 @@
   and by `TINY`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
@@ -25,6 +25,9 @@ TINY = 2.0**-1000
 it to 0.
 """
 
+Balls = np.ndarray
+"""An array of `arb`."""
+
 inlined = numba.njit(nogil=True, inline="always", error_model="numpy")
 
 
@@ -33,6 +36,10 @@ class Interval(NamedTuple):
 
     low: np.ndarray
     high: np.ndarray
+
+    def each(self, change: Callable[[np.ndarray], np.ndarray]) -> "Interval":
+        """Return both arrays after a change of shape or order."""
+        return Interval(change(self.low), change(self.high))
 
 
 @inlined
@@ -58,57 +65,47 @@ def times(one: Interval, other: Interval) -> Interval:
     return Interval(low, above.py_func(one.high * other.high))
 
 
-def ends(balls: Iterable[arb], shape: Sequence[int]) -> Interval:
-    """Return lower and upper ends of balls, as arrays of a shape.
+def ends(balls: Balls) -> Interval:
+    """Return lower and upper ends of balls.
 
     Raises `ConfigError` for a ball that is too large, or too wide, for float64.
     """
-    listed = list(balls)
-    low = np.array([float(ball.lower()) for ball in listed])
-    high = np.array([float(ball.upper()) for ball in listed])
+    low = np.array([float(ball.lower()) for ball in balls.flat])
+    high = np.array([float(ball.upper()) for ball in balls.flat])
     require(
         bool(np.isfinite(low).all() and np.isfinite(high).all()),
         "The model's scores or logits are too large to be enclosed in float64.",
     )
-    return Interval(below.py_func(low).reshape(shape), above.py_func(high).reshape(shape))
+    outwards = Interval(below.py_func(low), above.py_func(high))
+    return outwards.each(lambda end: end.reshape(balls.shape))
 
 
-def exact(tensor: Tensor) -> arb_mat:
-    """Return a matrix, or a vector as one row, as exact numbers."""
-    rows = tensor.detach().cpu().double().reshape(-1, tensor.shape[-1])
-    return arb_mat(rows.shape[0], rows.shape[1], [arb(x) for x in rows.flatten().tolist()])
+def exact(tensor: Tensor) -> Balls:
+    """Return a tensor as exact numbers."""
+    numbers = tensor.detach().cpu().double().numpy()
+    return np.vectorize(arb, otypes=[object])(numbers)
 
 
-def scaled(matrix: arb_mat, columns: Sequence[arb]) -> arb_mat:
-    """Multiply each column of a matrix by a number."""
-    n_rows, n_columns = matrix.nrows(), matrix.ncols()
-    return arb_mat(
-        n_rows,
-        n_columns,
-        [matrix[i, j] * columns[j] for i in range(n_rows) for j in range(n_columns)],
-    )
+def product(rows: Balls, matrix: Balls) -> Balls:
+    """Return the matrix product of rows [..., n] and a matrix [n, m]."""
+    flat = rows.reshape(-1, len(matrix))
+    entries = (arb_mat(flat.tolist()) * arb_mat(matrix.tolist())).entries()
+    return np.array(entries, object).reshape(*rows.shape[:-1], matrix.shape[1])
 
 
-def stacked(matrices: Sequence[arb_mat]) -> arb_mat:
-    """Put matrices below each other."""
-    entries = [entry for matrix in matrices for entry in matrix.entries()]
-    return arb_mat(sum(matrix.nrows() for matrix in matrices), matrices[0].ncols(), entries)
+def normalised(rows: Balls, gain: Balls, eps: float) -> Balls:
+    """Return x / sqrt(mean(x^2) + eps) * gain of each row x [..., n]."""
+    mean = (rows * rows).sum(axis=-1, keepdims=True) / rows.shape[-1]
+    return rows * _inverse_root(mean + arb(eps)) * gain
 
 
-def columns_of(matrix: arb_mat, start: int, stop: int) -> arb_mat:
-    """Return columns start .. stop - 1 of a matrix."""
-    n_rows = matrix.nrows()
-    return arb_mat(
-        n_rows, stop - start, [matrix[i, j] for i in range(n_rows) for j in range(start, stop)]
-    )
+def largest(balls: Balls, *axes: int) -> Balls:
+    """Return numbers that no ball along some axes, which are kept with size 1, is above."""
+    for axis in axes:
+        balls = _maximum.reduce(balls, axis=axis, keepdims=True)
+    return _upper(balls)
 
 
-def normalised(matrix: arb_mat, gain: Sequence[arb], eps: float) -> arb_mat:
-    """Return x / sqrt(mean(x^2) + eps) * gain of each row x."""
-    n_columns, entries = matrix.ncols(), []
-    for i in range(matrix.nrows()):
-        row = [matrix[i, j] for j in range(n_columns)]
-        mean = sum((x * x for x in row), arb(0)) / n_columns
-        inverse = (mean + arb(eps)).rsqrt()
-        entries += [x * inverse * g for x, g in zip(row, gain, strict=True)]
-    return arb_mat(matrix.nrows(), n_columns, entries)
+_inverse_root = np.frompyfunc(arb.rsqrt, 1, 1)
+_maximum = np.frompyfunc(arb.max, 2, 1)
+_upper = np.frompyfunc(lambda ball: arb(ball.upper()), 1, 1)

@@ -14,7 +14,6 @@ from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
 from ihlab.storage.files import as_folder, write_text
-from tasks import InductionTask
 from tasks.config import require
 from tasks.files import remove_partial
 
@@ -63,15 +62,11 @@ def export(certificate: Any, folder: str | Path) -> Path:
     }
     if path.exists():
         remove_partial(path, "*")
-    others = (
-        sorted(each.name for each in path.iterdir() if each.name not in files)
-        if path.exists()
-        else []
-    )
-    require(
-        not others,
-        f"{path} holds other files ({others and others[0]}): give a new or an empty folder.",
-    )
+        for each in sorted(path.iterdir()):
+            require(
+                each.name in files,
+                f"{path} holds other files ({each.name}): give a new or an empty folder.",
+            )
     for name, text in files.items():
         write_text(path / name, text)
     return path
@@ -90,47 +85,36 @@ def require_covered(certificate: Any) -> None:
         model is not None,
         "The certificate was opened from a file, which has no weights: certify again, or export before you save.",
     )
-    kind = getattr(task, "kind", type(task).__name__)
-    require(
-        isinstance(task, InductionTask),
-        f"The task is {kind!r}, but check.py knows the induction task only.",
-    )
     require(
         certificate.questions is None,
         f"The certificate has {len(certificate.questions or ())} of the task's questions, but check.py expects all.",
     )
-    for name, plain in {"period": None, "bos": False, "score_immediate": False}.items():
-        value = getattr(task, name)
-        require(
-            value == plain,
-            f"InductionTask.{name} is {value!r}, but check.py covers only {plain!r}.",
-        )
-    cfg = model.cfg
-    covered = {"n_heads": 1, "mlp": "none", "qk_norm": False, "bias": False, "mask": "causal"}
-    for name, only in covered.items():
-        value = getattr(cfg, name)
-        require(
-            value == only, f"The model has {name}={value!r}, but check.py covers only {only!r}."
-        )
-    variant = VARIANTS[cfg.attention]
-    require(
-        {variant.key, variant.value} <= {None, *STORED_AS_MIXED},
-        f"The model has attention={cfg.attention!r}, but check.py covers only shifts whose weights are stored.",
-    )
-    require(
-        cfg.d_vocab <= MOST_IDS,
-        f"The model has {cfg.d_vocab} ids, but check.py is meant for at most {MOST_IDS}.",
-    )
-    rotary = model.layers[0].attn.rotary
-    fastest = 0.0 if rotary is None else max(abs(angle) for angle in _angles(model))
-    require(
-        fastest < FASTEST,
-        f"A rotary angle is {fastest:.3g} per position, but check.py covers those below 8.",
-    )
+    cfg, variant, rules = model.cfg, VARIANTS[model.cfg.attention], {None, *STORED_AS_MIXED}
+    fastest = max(map(abs, _angles(model)), default=0.0)
+    limits = {
+        f"bos={task.bos}": (not task.bos, "tasks without BOS"),
+        f"score_immediate={task.score_immediate}": (
+            not task.score_immediate,
+            "answers other than the query",
+        ),
+        f"n_heads={cfg.n_heads}": (cfg.n_heads == 1, "one head"),
+        f"bias={cfg.bias}": (not cfg.bias, "layers without biases"),
+        f"mask={cfg.mask!r}": (cfg.mask == "causal", "causal masks"),
+        f"attention={cfg.attention!r}": (
+            {variant.key, variant.value} <= rules,
+            "shifts whose weights are stored",
+        ),
+        f"{cfg.d_vocab} ids": (cfg.d_vocab <= MOST_IDS, f"at most {MOST_IDS}"),
+        f"an angle of {fastest:.3g} per position": (fastest < FASTEST, "those below 8"),
+    }
+    for setting, (covered, what) in limits.items():
+        require(covered, f"The certificate is of {setting}, but check.py covers only {what}.")
 
 
 def _angles(model: Transformer) -> list[float]:
-    cfg, width = model.cfg, model.layers[0].attn.d_head
+    cfg, width = model.cfg, model.cfg.head_width
+    if cfg.positional != "rope":
+        return []
     if cfg.rotary_frequencies is not None:
         return [float(frequency) for frequency in cfg.rotary_frequencies]
     return [cfg.rotary_base ** (-i / width) for i in range(0, width, 2)]
@@ -140,38 +124,42 @@ def _model(certificate: Any) -> str:
     """Return the text of model.json: one vector a line."""
     model, task = certificate._network, certificate.task
     cfg, block = model.cfg, model.layers[0]
-    attn, zeros = block.attn, torch.zeros(1, cfg.d_model)
+    attn, empty = block.attn, torch.zeros(1, 0)
     slope = 0.0 if attn.alibi is None else float(attn.alibi.slopes[0])
+    constants = [cfg.eps, block.residual, slope, cfg.rotary_scale]
     weights: dict[str, Any] = {
-        "constants": torch.tensor(
-            [[cfg.eps, block.residual, slope, cfg.rotary_scale]], dtype=torch.float64
-        ),
+        "constants": torch.tensor([constants], dtype=torch.float64),
         "embed": model.embed.weight,
-        "positions": zeros if model.pos_embed is None else model.pos_embed.weight,
-        "norm": torch.zeros(0, cfg.d_model) if block.ln1 is None else block.ln1.w[None],
+        "positions": torch.zeros(1, cfg.d_model),
+        "norm": torch.zeros(0, cfg.d_model),
         "q": attn.q_proj.weight,
         "k": attn.k_proj.weight,
         "v": attn.v_proj.weight,
         "alpha": _mixing(attn.key_shift, attn.d_head),
         "beta": _mixing(attn.value_shift, attn.d_head),
-        "base": torch.zeros(1, 0),
-        "angles": torch.zeros(1, 0),
+        "base": empty,
+        "angles": empty,
         "out": attn.o_proj.weight,
-        "final": zeros + 1 if cfg.norm == "none" else model.ln_final.w[None],
+        "final": torch.ones(1, cfg.d_model),
         "unembed": model.unembed.weight,
     }
+    if model.pos_embed is not None:
+        weights["positions"] = model.pos_embed.weight
+    if block.ln1 is not None:
+        weights["norm"], weights["final"] = block.ln1.w[None], model.ln_final.w[None]
     if attn.rotary is not None and cfg.rotary_frequencies is None:
         weights["base"] = torch.tensor([[cfg.rotary_base]], dtype=torch.float64)
     elif attn.rotary is not None:
         weights["angles"] = torch.tensor([cfg.rotary_frequencies], dtype=torch.float64)
-    named = [f'  "{name}": [{_lines(matrix)}]' for name, matrix in weights.items()]
     facts = {
         "ids": [task.min_token, task.vocab_size],
         "lengths": certificate.lengths,
         "own_first": attn.first_own,
     }
     lines = [f' "{name}": {json.dumps(fact)}' for name, fact in facts.items()]
-    return "{\n" + ",\n".join([*lines, ' "weights": {\n' + ",\n".join(named) + "\n }"]) + "\n}\n"
+    named = [f'  "{name}": [{_lines(matrix)}]' for name, matrix in weights.items()]
+    lines.append(' "weights": {\n' + ",\n".join(named) + "\n }")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _lines(matrix: Tensor) -> str:

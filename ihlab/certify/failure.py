@@ -26,10 +26,10 @@ def roles_in(rule: Rule, row: Int[np.ndarray, " pos"]) -> Roles:
     """Return where the query, its earlier occurrence and the answer stand, or the last two tokens
     of an n-gram.
     """
-    carry = [rule.begin + place for place in rule.located(row[rule.begin :]) or ()]
+    first, second = rule.located(row[rule.begin :])
     if not rule.copies:
-        return {BEFORE: carry[-2], QUERY: carry[-1]} if len(carry) > 1 else {QUERY: carry[-1]}
-    return {QUERY: len(row) - 1, EARLIER: carry[-2], ANSWER: carry[-1]}
+        return {BEFORE: rule.begin + first, QUERY: rule.begin + second}
+    return {QUERY: len(row) - 1, EARLIER: rule.begin + first, ANSWER: rule.begin + second}
 
 
 def attention(
@@ -37,15 +37,10 @@ def attention(
 ) -> Float[np.ndarray, "batch layer head query key"] | None:
     """Return the raw patterns of every head; None for a model that has none."""
     try:
-        return (
-            model.read(torch.from_numpy(tokens), ("raw",))["raw"]
-            .float()
-            .cpu()
-            .numpy()
-            .swapaxes(0, 1)
-        )
+        patterns = model.read(torch.from_numpy(tokens), ("raw",))["raw"]
     except ConfigError:
         return None
+    return patterns.float().cpu().numpy().swapaxes(0, 1)
 
 
 def explained(
@@ -59,31 +54,28 @@ def explained(
     attend to the previous token.
     """
     words = getattr(task, "words", lambda ids: [str(i) for i in ids])(worst)
+    places_of = {place: name for name, place in roles[1].items()}
+    asked = {QUERY: ("at the query", [*roles[0]])}
+    if len(patterns[0]) > 1 and ANSWER in roles[0]:
+        asked[ANSWER] = ("at the answer", [EARLIER])
     clauses = []
-    for where, query, names in (
-        ("at the query", QUERY, [*roles[0]]),
-        ("at the answer", ANSWER, [EARLIER]),
-    ):
-        if query not in roles[0] or (query == ANSWER and len(patterns[0]) == 1):
+    for query, (where, names) in asked.items():
+        given = []  # to each named token, in the drawn sequence and in the worst one
+        for pattern, places in zip(patterns, roles, strict=True):
+            row = pattern[:, :, places[query]]
+            given.append(row[:, :, [places[name] for name in names]])
+        lost = given[0] - given[1]
+        layer, head, number = np.unravel_index(lost.argmax(), lost.shape)
+        had, has = given[0][layer, head, number], given[1][layer, head, number]
+        if lost.max() < LEAST:
             continue
-        rows = [
-            pattern[:, :, places[query]] for pattern, places in zip(patterns, roles, strict=True)
-        ]
-        before, after = (
-            row[:, :, [of[name] for name in names]] for row, of in zip(rows, roles, strict=True)
-        )
-        layer, head, role = np.unravel_index((before - after).argmax(), before.shape)
-        had, has = before[layer, head, role], after[layer, head, role]
-        others = rows[1][layer, head].copy()
-        others[roles[1][names[role]]] = -1
+        others = patterns[1][layer, head, roles[1][query]].copy()
+        others[roles[1][names[number]]] = -1
         key = int(others.argmax())
-        there = {place: name for name, place in roles[1].items()}.get(
-            key, f"token {words[key]} at position {key}"
+        there = places_of.get(key, f"token {words[key]} at position {key}")
+        clauses.append(
+            f"{where}, head {layer}.{head} gives {has:.2f} instead of {had:.2f} of its attention to {names[number]}, "
+            f"and {others[key]:.2f} to {there}"
         )
-        if had - has >= LEAST:
-            clauses.append(
-                f"{where}, head {layer}.{head} gives {has:.2f} instead of {had:.2f} of its attention to {names[role]}, "
-                f"and {others[key]:.2f} to {there}"
-            )
     said = "; ".join(clauses) or "no head loses much attention to what carries the question"
     return f"{said[0].upper()}{said[1:]}."

@@ -4,7 +4,6 @@ these.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from os import PathLike
 from typing import Any
 
 import torch
@@ -44,14 +43,6 @@ def on_one_thread() -> Iterator[None]:
 
 def opened_transformer(source: Any) -> Transformer:
     """Return the `Transformer` of a source. Raises `ConfigError` for another class of model."""
-    from transformers import PreTrainedModel  # imported here, because the library takes seconds
-
-    if isinstance(source, PreTrainedModel | str | PathLike):
-        from ihlab.hf import from_hf
-
-        if isinstance(source, PreTrainedModel):
-            _require_no_hooks(source)
-        source = from_hf(source)
     require(
         not hasattr(source, "_orig_mod"),
         "The source is a compiled wrapper, which can do more than its weights say: give the model itself.",
@@ -59,7 +50,7 @@ def opened_transformer(source: Any) -> Transformer:
     model = opened_model(source).module
     require(
         type(model) is Transformer,
-        f"The model is a {type(model).__name__}, but a proof needs a Transformer: convert it (ihlab.hf.from_hf).",
+        f"The model is a {type(model).__name__}, but a proof needs a Transformer: convert it.",
     )
     assert isinstance(model, Transformer)
     require(
@@ -71,7 +62,7 @@ def opened_transformer(source: Any) -> Transformer:
 
 
 @torch.no_grad()
-def plain_copy(model: Transformer, n_ctx: int | None = None) -> Transformer:
+def plain_copy(model: Transformer, n_ctx: int) -> Transformer:
     """Return a new model with the same config and weights, in float64 on the CPU, with a larger
     n_ctx if needed.
 
@@ -85,7 +76,7 @@ def plain_copy(model: Transformer, n_ctx: int | None = None) -> Transformer:
     weights = {name: weight.detach().cpu().double() for name, weight in model.named_parameters()}
     fresh = _loaded(fresh, weights)
     _require_same_logits(model, fresh)
-    if n_ctx is None or n_ctx <= model.cfg.n_ctx or model.pos_embed is not None:
+    if n_ctx <= model.cfg.n_ctx or model.pos_embed is not None:
         return fresh
     return _loaded(Transformer(model.cfg.replace(n_ctx=n_ctx)), weights)
 
@@ -114,11 +105,7 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
     _require_no_hooks(model)
     expected = dict(fresh.named_modules())
     parts = dict(model.named_modules())
-    odd = sorted(expected.keys() ^ parts.keys())
-    require(
-        not odd,
-        f"The model's modules are not those of its config: {odd and odd[0]} is too many or missing.",
-    )
+    _require_same_names("modules", parts, expected)
     for name, part in parts.items():
         where = f"The model's {name or 'network'}"
         require(
@@ -137,6 +124,14 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
             require(same, f"{where} has {key}={shown(value)}, but by its config {shown(own[key])}.")
         still = not part.training or model.cfg.dropout == 0
         require(still, f"{where} is in training mode with dropout: call eval().")
+
+
+def _require_same_names(what: str, given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    odd = sorted(given.keys() ^ expected.keys())
+    require(
+        not odd,
+        f"The model's {what} are not those of its config: {odd[:1]} is too many or missing.",
+    )
 
 
 def _require_no_hooks(model: nn.Module) -> None:
@@ -168,11 +163,7 @@ def _outline(value: Any) -> Any:
 def _require_same_tensors(model: Transformer, fresh: Transformer) -> None:
     expected = dict(fresh.named_parameters())
     weights = dict(model.named_parameters())
-    odd = sorted(expected.keys() ^ weights.keys())
-    require(
-        not odd,
-        f"The model's weights are not those of its config: {odd and odd[0]} is too many or missing.",
-    )
+    _require_same_names("weights", weights, expected)
     dtype = model.embed.weight.dtype
     require(
         dtype in TYPES,
@@ -180,20 +171,16 @@ def _require_same_tensors(model: Transformer, fresh: Transformer) -> None:
     )
     for name, weight in weights.items():
         usual = (
-            weight.dtype == dtype
+            type(weight) is nn.Parameter
+            and weight.dtype == dtype
+            and weight.shape == expected[name].shape
             and weight.device.type != "meta"
             and weight.layout == torch.strided
         )
         require(
             usual,
-            f"The weight {name} is {weight.dtype} on {weight.device}, but the others are {dtype}.",
-        )
-        require(
-            type(weight) is nn.Parameter
-            and weight.shape == expected[name].shape
-            and weight.is_floating_point(),
-            f"The weight {name} is a {type(weight).__name__} of {list(weight.shape)} {weight.dtype}, but must be a "
-            f"parameter of {list(expected[name].shape)} real numbers.",
+            f"The weight {name} is a {type(weight).__name__} of {list(weight.shape)} {weight.dtype} "
+            f"on {weight.device}, but must be a parameter of {list(expected[name].shape)} {dtype}.",
         )
         finite = bool(torch.isfinite(weight).all())
         require(

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 
 from ihlab.interp.multihop import find_hops
 from ihlab.measure.probe import task_tokens
-from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, PairTask, RepeatTask
+from tasks import InductionTask, MultiHopTask, NGramTask
 from tasks.bos import without_bos
 from tasks.config import require, shown
 
@@ -30,58 +30,42 @@ class Rule:
     - `task`: without its BOS token, which is not among the tokens that the methods take;
     - `begin`: the number of first tokens that are always the same, such as the BOS token;
     - `words` [word, width]: tokens, or groups of tokens, to write at positions that are multiples
-      of the width;
-    - `context`: the number of last tokens that must repeat; `gap`: the distance from the query's
-      earlier occurrence to the answer.
+      of the width.
     """
 
     task: Any
     begin: int
     words: Int[np.ndarray, "word width"]
-    context: int = 1
-    gap: int = 1
 
     copies: ClassVar[bool] = True
     """Whether the answer stands in the sequence."""
 
-    def located(self, tokens: Int[np.ndarray, " pos"]) -> Sequence[int] | None:
-        """Return the positions that carry the question. The last two are the query's earlier
-        occurrence and the answer.
-
-        Return None if the query has not occurred before.
+    def located(self, tokens: Int[np.ndarray, " pos"]) -> tuple[int, int]:
+        """Return the positions of the query's earlier occurrence and of the answer after it, in a
+        sequence that is right.
         """
-        first = int(self._repeats(tokens[None])[0].argmax())
-        carry = [*range(first - self.context + 1, first + 1), first + self.gap]
-        return carry if self._repeats(tokens[None])[0, first] and carry[-1] < len(tokens) else None
+        first = int((tokens == tokens[-1]).argmax())
+        return first, first + 1
 
     def asking(self, length: int) -> Sequence[int]:
         """Return the positions of a sequence that say which question it asks. Every other token may
         change.
         """
-        return range(length - self.context, length)
+        return [length - 1]
 
     def right(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """Return whether the answer has followed every earlier occurrence of the query, and no
         other token.
         """
-        follower = np.pad(tokens[:, self.gap :], ((0, 0), (0, self.gap)), constant_values=-1)
-        repeats = self._repeats(tokens)
-        return repeats.any(axis=1) & (~repeats | (follower == answer[:, None])).all(axis=1)
+        repeats = tokens[:, :-1] == tokens[:, -1:]
+        right = ~repeats | (tokens[:, 1:] == answer[:, None])
+        return repeats.any(axis=1) & right.all(axis=1)
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts | None:
         """Return whether the task could draw these tokens and then this answer; None if that is not
         known.
         """
         return None
-
-    def _repeats(self, tokens: Tokens) -> Bool[np.ndarray, "batch pos"]:
-        """Return the positions before the last where the last `context` tokens stand."""
-        equal = np.ones(tokens.shape, bool)
-        for back in range(self.context):
-            equal[:, back:] &= tokens[:, : tokens.shape[1] - back] == tokens[:, [-1 - back]]
-            equal[:, :back] = False
-        equal[:, -1] = False
-        return equal
 
 
 class InductionRule(Rule):
@@ -116,72 +100,17 @@ class InductionRule(Rule):
         return legal & forced
 
 
-class RepeatRule(Rule):
-    """All tokens but the last are different, and the last does not repeat the one before
-    (`tasks.repeat`).
-    """
-
-    def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
-        """See `Rule.drawable`."""
-        different = (np.diff(np.sort(tokens[:, :-1], axis=1)) != 0).all(axis=1)
-        immediate = tokens[:, -2] == tokens[:, -1]
-        return (
-            self.right(tokens, answer)
-            & different
-            & ~immediate
-            & (tokens.shape[1] == self.task.length)
-        )
-
-
-class RecallRule(Rule):
-    """Pairs of keys and values, then queries; all other tokens are fillers (`tasks.mqar`).
-
-    The task also draws sequences in which the query's key occurs by chance with another token after
-    it. They are left out here, because their answer is not clear.
-    """
-
-    def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
-        """See `Rule.drawable`. Every key needs a slot for its query, before the last token or
-        later.
-        """
-        task, width = self.task, 1 + self.task.value_gap
-        front, half = task.pairs * width, task.vocab_size // 2
-        pairs, later, query = tokens[:, :front], tokens[:, front:-1], tokens[:, -1:]
-        keys, values = pairs[:, ::width], pairs[:, self.gap :: width]
-        legal = self.right(tokens, answer) & ((keys == query) & (values == answer[:, None])).any(
-            axis=1
-        )
-        for ids, low, high in ((keys, 1, half), (values, half, task.vocab_size)):
-            legal &= (np.diff(np.sort(ids, axis=1)) != 0).all(axis=1) & (
-                (ids >= low) & (ids < high)
-            ).all(axis=1)
-        slots = later[:, ::2]
-        asked = (slots[:, None] == keys[:, :, None]).sum(axis=2)  # [batch, key]
-        missing = ((asked == 0) & (keys != query)).sum(axis=1)
-        legal &= missing <= (task.length - front) // 2 - (1 + later.shape[1] // 2)
-        if task.fill == "blank":
-            legal &= (later[:, 1::2] == 0).all(axis=1) & (
-                (slots != 0).sum(axis=1) == asked.sum(axis=1)
-            )
-            legal &= (asked <= (keys != query)).all(axis=1)
-            for between in range(1, task.value_gap):
-                legal &= (pairs[:, between::width] == 0).all(axis=1)
-        return legal & (later.shape[1] % 2 == 0)
-
-
 class HopRule(Rule):
     """No two neighbours are equal, and the answer is the letter that the hops lead to
     (`tasks.multihop`).
     """
 
-    def located(self, tokens: Int[np.ndarray, " pos"]) -> Sequence[int] | None:
-        """See `Rule.located`: the hop token, and two positions for each hop."""
-        hop = self._hop(tokens[None])[0]
-        carry, place = [0], len(tokens) - 1
+    def located(self, tokens: Int[np.ndarray, " pos"]) -> tuple[int, int]:
+        """See `Rule.located`: the place from which the last hop leads, and where it leads to."""
+        [hop], place = self._hop(tokens[None]), len(tokens) - 1
         for _ in range(int(tokens[0])):
             place = int(hop[place])
-            carry += [place - 1, place]
-        return carry if place > 0 else None
+        return place - 1, place
 
     def asking(self, length: int) -> Sequence[int]:
         """See `Rule.asking`: the number of hops and the last letter."""
@@ -215,9 +144,9 @@ class TableRule(Rule):
 
     copies: ClassVar[bool] = False
 
-    def located(self, tokens: Int[np.ndarray, " pos"]) -> Sequence[int]:
-        """See `Rule.located`: the context, which ends in the query."""
-        return range(len(tokens) - self.task.order + 1, len(tokens))
+    def located(self, tokens: Int[np.ndarray, " pos"]) -> tuple[int, int]:
+        """Return the last two positions: the answer stands nowhere."""
+        return len(tokens) - 2, len(tokens) - 1
 
     def asking(self, length: int) -> Sequence[int]:
         """See `Rule.asking`: the context."""
@@ -245,8 +174,6 @@ class TableRule(Rule):
 
 RULES: dict[type, type[Rule]] = {
     InductionTask: InductionRule,
-    RepeatTask: RepeatRule,
-    MQARTask: RecallRule,
     MultiHopTask: HopRule,
     NGramTask: TableRule,
 }
@@ -258,20 +185,19 @@ def rule_for(task: Any, support: str) -> Rule:
     the task draws.
     """
     known = RULES.get(type(task))
+    covered = ", ".join(sorted(each.kind for each in RULES))  # type: ignore[attr-defined]
     require(
         known is not None or support == "any",
         f"support is 'task', but it is not known which sequences the task {shown(task.kind)} can draw, only that of "
-        f"{', '.join(sorted(each.kind for each in RULES))}: support='any' takes all sequences in which one token has "  # type: ignore[attr-defined]
-        "always followed the query.",
+        f"{covered}: support='any' takes all sequences in which one token has always followed the query.",
     )
     if known is None:
         tokens = task_tokens(task)
-        context = 2 if isinstance(task, PairTask) else 1
-        return Rule(task, len(tokens.begin), np.array(tokens.content)[:, None], context)
+        return Rule(task, len(tokens.begin), np.array(tokens.content)[:, None])
     begin = int(getattr(task, "bos", False))
     task = without_bos(task) if begin else task
     low = getattr(task, "first_letter", getattr(task, "min_token", 0))
     words = np.arange(low, getattr(task, "none", task.vocab_size))[:, None]
     if support == "task" and isinstance(task, NGramTask):
         words = task.table
-    return known(task, begin, words, gap=getattr(task, "value_gap", 1))
+    return known(task, begin, words)

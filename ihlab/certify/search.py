@@ -50,8 +50,9 @@ class Search:
         self, task: Any, questions: int, length: int | None, seed: int
     ) -> tuple[Tokens, Answers]:
         """Return sequences of the task, cut after a query, and their answers."""
-        first, begin = draw(task, seed, "eval", 0, DRAWN), self.rule.begin
+        begin = self.rule.begin
         if length is None:
+            first = draw(task, seed, "eval", 0, DRAWN)
             length = int(np.flatnonzero((first.answers != IGNORE).any(axis=0)).max(initial=1)) + 1
         require(
             2 <= length <= task.length,
@@ -59,7 +60,7 @@ class Search:
         )
         rows, answers = [], []
         for i in range(DRAWS):
-            batch = draw(task, seed, "eval", i, DRAWN) if i else first
+            batch = draw(task, seed, "eval", i, DRAWN)
             scored = batch.answers[:, length - 1] != IGNORE
             ends, answer = batch.inputs[scored, :length], batch.answers[scored, length - 1]
             good = self.legal(ends, answer)
@@ -81,16 +82,7 @@ class Search:
 
     def margins(self, tokens: Tokens, answer: Answers) -> Margins:
         """Return logit(answer) minus the largest other logit after each sequence."""
-        chunks = [slice(start, start + ROWS) for start in range(0, len(tokens), ROWS)]
-        return np.concatenate(
-            [
-                np.empty(0),
-                *(
-                    margins_of(last_logits(self.model, tokens[rows]), answer[rows])[0]
-                    for rows in chunks
-                ),
-            ]
-        )
+        return margins_after(self.model, tokens, answer)
 
     def orders(self, tokens: Tokens) -> Int[np.ndarray, "question pos"]:
         """Return a random order of the positions for each question."""
@@ -125,10 +117,8 @@ class Search:
         """Return every legal change of each question at its place: the number of the question, and
         the tokens.
         """
-        each = [
-            self._changes(row, place) for row, place in zip(tokens, places.tolist(), strict=True)
-        ]
-        owner = np.repeat(np.arange(len(each)), [len(changed) for changed in each])
+        each = list(map(self._changes, tokens, places.tolist()))
+        owner = np.repeat(np.arange(len(each)), list(map(len, each)))
         changed = np.concatenate(each)
         legal = self.legal(changed, answer[owner])
         return owner[legal], changed[legal]
@@ -151,31 +141,36 @@ class Search:
             exchanged(row, place, others, 2 * width),
         ]
         if width == 1:
-            present = words[np.isin(words, row)][:, None]
-            every.append(
-                np.where(row == row[place], present, np.where(row == present, row[place], row))
-            )
-        if width == 1 and stop < len(row):
-            first, second = np.repeat(words[:, 0], len(words)), np.tile(words[:, 0], len(words))
-            if (
-                len(first) > MOST_WORDS
-            ):  # not every pair of words: each one and the token that follows it elsewhere
-                follower = dict(
-                    zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True)
-                )  # of its first occurrence
-                first, second = words[:, 0], self.rng.choice(words[:, 0], len(words))
-                second = np.array(
-                    [
-                        follower.get(int(one), other)
-                        for one, other in zip(first, second, strict=True)
-                    ]
-                )
-            both = np.tile(row, (len(first), 1))
-            both[:, place], both[:, stop] = first, second
-            every.append(both)
+            every.append(self._swapped(row, place, words))
+            if stop < len(row):
+                every.append(self._two_written(row, place, words[:, 0]))
         changed = np.concatenate(every)
         differs = changed != row
         return changed[differs.any(axis=1) & ~differs[:, self.fixed].any(axis=1)]
+
+    def _swapped(
+        self, row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, "word 1"]
+    ) -> Int[np.ndarray, "change pos"]:
+        """Return copies of a sequence in which its token at a place and another one are swapped
+        everywhere.
+        """
+        here, present = row[place], words[np.isin(words, row)][:, None]
+        return np.where(row == here, present, np.where(row == present, here, row))
+
+    def _two_written(
+        self, row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, " word"]
+    ) -> Int[np.ndarray, "change pos"]:
+        """Return copies of a sequence with each two tokens at a place and the next one. If these are
+        too many: each token and the one that follows its first occurrence, or a random one.
+        """
+        first, second = np.repeat(words, len(words)), np.tile(words, len(words))
+        if len(first) > MOST_WORDS:
+            first, second = words, self.rng.choice(words, len(words))
+            for token, follower in zip(row[-2::-1], row[:0:-1], strict=True):
+                second[first == token] = follower
+        both = np.tile(row, (len(first), 1))
+        both[:, place], both[:, place + 1] = first, second
+        return both
 
 
 def exchanged(
@@ -239,10 +234,19 @@ def last_logits(model: HeadModel, tokens: Tokens) -> Float[Tensor, "batch d_voca
         )
 
 
+def margins_after(model: HeadModel, tokens: Tokens, answer: Answers) -> Margins:
+    """Return logit(answer) minus the largest other logit after each sequence."""
+    margins = [np.empty(0)]
+    for start in range(0, len(tokens), ROWS):
+        rows = slice(start, start + ROWS)
+        margins.append(margins_of(last_logits(model, tokens[rows]), answer[rows])[0])
+    return np.concatenate(margins)
+
+
 def margins_of(
     logits: Float[Tensor, "batch d_vocab"], answer: Answers
 ) -> tuple[Margins, Int[np.ndarray, " batch"]]:
     """Return logit(answer) minus the largest other logit, and the token with that other logit."""
-    right = torch.from_numpy(answer).to(logits.device)[:, None]
+    right = torch.tensor(answer, device=logits.device)[:, None]
     others, rival = logits.scatter(1, right, -torch.inf).max(dim=1)
     return (logits.gather(1, right)[:, 0] - others).double().cpu().numpy(), rival.cpu().numpy()

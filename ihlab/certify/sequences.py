@@ -6,21 +6,22 @@ token depends on the state after it: each pair of a state and a token has a *rul
 gives the state after each next token.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from tasks import InductionTask, MQARTask
+from ihlab.certify.walks import Question
+from tasks import InductionTask
 from tasks.config import require, require_integer, shown
 
 FORBIDDEN = -1
 """The state after a token that may not come here."""
 _KINDS = {"b": "bools", "iu": "whole numbers"}
-REPEAT = "whose last token has come before, always followed by one and the same"
+SENTENCE = "whose last token has come before, always followed by one and the same other token"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,22 +52,21 @@ class Sequences:
 
     def __post_init__(self) -> None:
         for name in ("alphabet", "first", "rule", "follow", "asks"):
-            given = np.asarray(getattr(self, name))
-            kind = "b" if name == "asks" else "iu"
+            kind, wanted = (bool, "b") if name == "asks" else (np.int64, "iu")
+            given = np.array(getattr(self, name), ndmin=1)
             require(
-                given.dtype.kind in kind,
-                f"Sequences.{name} is {shown(given)}, but must be an array of {_KINDS[kind]}.",
+                given.dtype.kind in wanted,
+                f"Sequences.{name} is {shown(given)}, but must be an array of {_KINDS[wanted]}.",
             )
-            own = given.astype(bool if name == "asks" else np.int64)
+            own = given.astype(kind)
             own.flags.writeable = False  # compiled code reads it without looking at its bounds
             object.__setattr__(self, name, own)
-        dimensions = (self.alphabet.ndim, self.rule.ndim, self.follow.ndim)
-        require(
-            dimensions == (1, 2, 2), "Sequences.alphabet must have one axis, rule and follow two."
+        ids, n_states, n_rules = self.alphabet, len(self.rule), len(self.follow)
+        ascending = (
+            ids.ndim == 1 and len(ids) > 0 and ids[0] >= 0 and bool((np.diff(ids) > 0).all())
         )
-        ids, states, rules = self.alphabet, len(self.rule), len(self.follow)
         require(
-            len(ids) > 0 and bool((np.diff(ids) > 0).all()) and int(ids[0]) >= 0,
+            ascending,
             f"Sequences.alphabet is {shown(ids.tolist())}, but must be different ids in ascending order.",
         )
         for name in ("query", "answer"):
@@ -76,20 +76,14 @@ class Sequences:
                 token in ids,
                 f"Sequences.{name} is {token}, which is not in the alphabet {shown(ids.tolist())}.",
             )
-        shapes = {
-            "first": (len(ids),),
-            "rule": (states, len(ids)),
-            "follow": (rules, len(ids)),
-            "asks": (states,),
-        }
         limits = {
-            "first": (FORBIDDEN, states),
-            "rule": (0, rules),
-            "follow": (FORBIDDEN, states),
-            "asks": (0, 2),
+            "first": ((len(ids),), FORBIDDEN, n_states),
+            "rule": ((n_states, len(ids)), 0, n_rules),
+            "follow": ((n_rules, len(ids)), FORBIDDEN, n_states),
+            "asks": ((n_states,), 0, 2),
         }
-        for name, shape in shapes.items():
-            array, (low, stop) = getattr(self, name), limits[name]
+        for name, (shape, low, stop) in limits.items():
+            array = getattr(self, name)
             require(
                 array.shape == shape,
                 f"Sequences.{name} has the shape {array.shape}, but must have {shape}.",
@@ -97,18 +91,21 @@ class Sequences:
             inside = bool(((array >= low) & (array < stop)).all())
             require(inside, f"Sequences.{name} has numbers that are not from {low} to {stop - 1}.")
 
+    @property
+    def question(self) -> Question:
+        """The arrays, as compiled code takes them."""
+        query = int(np.searchsorted(self.alphabet, self.query))
+        return Question(self.first, self.rule, self.follow, self.asks, query, self.answer)
+
     def ways(self, longest: int) -> list[np.ndarray]:
         """Return the exact number of ways to end 1, 2, .., longest - 1 tokens after a token, each
         [state, token].
 
         The last row belongs to `FORBIDDEN`, and is 0.
         """
-        query, tokens = (
-            int(np.searchsorted(self.alphabet, self.query)),
-            np.arange(len(self.alphabet)),
-        )
+        tokens = np.arange(len(self.alphabet))
         nothing = np.zeros((1, len(tokens)), object)
-        ends = self.asks[:, None] & (self.follow[self.rule][:, :, query] >= 0)
+        ends = self.asks[:, None] & (self.follow[self.rule][:, :, self.question.query] >= 0)
         ways = [np.vstack([ends.astype(int), nothing])]
         for _ in range(longest - 2):
             of_rule = ways[-1][self.follow, tokens].sum(axis=1)
@@ -118,7 +115,8 @@ class Sequences:
     def counts(self, longest: int) -> list[int]:
         """Return the exact number of sequences of each length up to `longest`."""
         tokens = np.arange(len(self.alphabet))
-        return [0, 0, *(int(ways[self.first, tokens].sum()) for ways in self.ways(longest))]
+        totals = [int(ways[self.first, tokens].sum()) for ways in self.ways(longest)]
+        return [0, 0, *totals]
 
     def drawn(
         self, length: int, size: int, rng: np.random.Generator
@@ -141,10 +139,7 @@ class Sequences:
         tokens.
         """
         columns = np.vstack([self.first, self.rule, self.follow, self.alphabet == self.query]).T
-        return (
-            self.asks.tobytes(),
-            *sorted(np.ascontiguousarray(column).tobytes() for column in columns),
-        )
+        return self.asks.tobytes(), *sorted(column.tobytes() for column in columns)
 
     def holds(self, tokens: Any) -> bool:
         """Return whether a sequence of ids [pos] is in the set."""
@@ -167,147 +162,61 @@ def induction(
     followed it.
 
     All other tokens are arbitrary. So the set has all sequences of `InductionTask` that end in this
-    repeat, and more. The answer may be the query itself.
+    repeat, and more. The answer may be the query itself. `bos` is an id that begins every sequence
+    and occurs nowhere else.
     """
     tokens = np.array(sorted(alphabet))
     q, y = np.searchsorted(tokens, [query, answer])
-    new, old, after_query = (
-        0,
-        1,
-        2,
-    )  # rules: the query has not occurred; it has; its follower comes next
-    follow = np.stack(
-        [np.zeros(len(tokens), int), np.ones(len(tokens), int), np.full(len(tokens), FORBIDDEN)]
-    )
+    # Rules: the query has not occurred; it has; its follower comes next.
+    new, old, after_query = 0, 1, 2
+    follow = np.full((3, len(tokens)), FORBIDDEN)
+    follow[new], follow[old] = 0, 1
     follow[new, q], follow[after_query, y] = 1, 1
     rule = np.repeat([[new], [old]], len(tokens), axis=1)
     rule[:, q] = after_query
     first = (tokens == query).astype(int)
-    asks, sentence = (
-        np.array([False, True]),
-        f"{REPEAT} other token" if query != answer else f"{REPEAT} token",
-    )
-    return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
+    if bos is not None:  # one more token, whose rule gives the states of first tokens
+        follow = np.pad(follow, ((0, 1), (0, 1)), constant_values=FORBIDDEN)
+        follow[-1, :-1] = first
+        rule = np.pad(rule, ((0, 0), (0, 1)), constant_values=len(follow) - 1)
+        first = np.append(np.full(len(tokens), FORBIDDEN), 0)
+        tokens = np.append(tokens, bos)
+    sentence = SENTENCE if query != answer else SENTENCE.replace(" other", "")
+    return Sequences(tokens, query, answer, first, rule, follow, np.array([False, True]), sentence)
 
 
-def alternation(
-    alphabet: Iterable[int], query: int, answer: int, bos: int | None = None
-) -> Sequences:
-    """Return the sequences of period 2: the query and the answer in turn."""
-    tokens = np.array(sorted(alphabet))
-    q, y = np.searchsorted(tokens, [query, answer])
-    follow = np.full((3, len(tokens)), FORBIDDEN)
-    follow[0, y], follow[1, q] = (
-        1,
-        1,
-    )  # after the query, after the answer; rule 2: after any other token
-    rule = np.full((2, len(tokens)), 2)
-    rule[:, q], rule[:, y] = 0, 1
-    first = np.where(tokens == query, 0, np.where(tokens == answer, 0, FORBIDDEN))
-    asks, sentence = np.array([False, True]), "in which two tokens take turns"
-    return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
-
-
-def recall(task: MQARTask, query: int, answer: int) -> Sequences:
-    """Return the sequences of an `MQARTask` with value_gap 1 in which this key was stored with this
-    value.
-
-    The pairs come first, then slots for queries at every second position. Keys may be stored twice,
-    unlike in the task; only the query's key always has the same value. State 2 n + s: n + 1 tokens
-    of the pairs are read, and s is 1 once the query's key is stored. In the last two states, the
-    pairs are read, and a filler or a query slot comes next.
+def questions_of(task: Any) -> list[tuple[int, int]]:
+    """Return the questions (query, answer) of a task. Raises `ConfigError` for a task whose
+    sequences are no set of `induction`.
     """
-    n_tokens, n_front = task.vocab_size, 2 * task.pairs
-    tokens = np.arange(n_tokens)
-    is_key, is_value = (tokens >= 1) & (tokens < n_tokens // 2), tokens >= n_tokens // 2
-    filler = tokens == 0 if task.fill == "blank" else np.ones(n_tokens, bool)
-    slot = 2 * n_front
-    gives_up = slot + 2  # the rule without a next token
-    n_states, rules = slot + 2, np.full((slot + 3, n_tokens), FORBIDDEN)
-    for state in range(slot):
-        read, stored = divmod(state, 2)
-        if read == n_front - 1:  # the last value is read: slots begin, if the key is stored
-            rules[state] = np.where(filler | is_key, slot, FORBIDDEN) if stored else FORBIDDEN
-        elif read % 2:
-            rules[state] = np.where(
-                is_key, 2 * (read + 1) + np.where(tokens == query, 1, stored), FORBIDDEN
-            )
-        else:
-            rules[state] = np.where(is_value, 2 * (read + 1) + stored, FORBIDDEN)
-    rules[slot] = np.where(filler, slot + 1, FORBIDDEN)
-    rules[slot + 1] = np.where(filler | is_key, slot, FORBIDDEN)
-    rule = np.repeat(np.arange(n_states)[:, None], n_tokens, axis=1)
-    # The query's key is stored with the answer only: it has its own rule for each number of tokens
-    # read.
-    key_rules = np.full((n_front, n_tokens), FORBIDDEN)
-    for read in range(0, n_front, 2):
-        key_rules[read, answer] = 2 * (read + 1) + 1
-        rule[2 * read + 1, query] = len(rules) + read
-        rule[2 * read, query] = gives_up
-    if task.fill == "blank":
-        rule[slot, query] = gives_up  # a key is asked for once
-    first = np.where(is_key, np.where(tokens == query, 1, 0), FORBIDDEN)
-    asks = np.zeros(n_states, bool)
-    asks[slot + 1] = True
-    asks[2 * (n_front - 1) + 1] = True
-    filled = "blanks between queries" if task.fill == "blank" else "random tokens between queries"
-    sentence = (
-        f"that begin with {task.pairs} pairs of a key and a value, go on with {filled}, and end in a key that was "
-        "paired with one value only"
-    )
-    return Sequences(
-        tokens, query, answer, first, rule, np.concatenate([rules, key_rules]), asks, sentence
-    )
-
-
-def _begun(sequences: Sequences, bos: int | None) -> Sequences:
-    """Return the same sequences after a BOS token that occurs nowhere else."""
-    if bos is None:
-        return sequences
-    tokens = np.append(sequences.alphabet, bos)
-    start = len(sequences.follow)
-    follow = np.pad(sequences.follow, ((0, 1), (0, 1)), constant_values=FORBIDDEN)
-    follow[start, :-1] = sequences.first
-    rule = np.pad(sequences.rule, ((0, 0), (0, 1)), constant_values=start)
-    first = np.append(np.full(len(tokens) - 1, FORBIDDEN), 0)
-    return replace(sequences, alphabet=tokens, first=first, rule=rule, follow=follow)
-
-
-def sequences_of(task: Any) -> tuple[list[tuple[int, int]], Callable[[int, int], Sequences]]:
-    """Return the questions (query, answer) of a task, and the function from a question to its
-    sequences.
-
-    Raises `ConfigError` for a task without such an automaton.
-    """
-    if isinstance(task, MQARTask):
-        require(
-            task.value_gap == 1 and not task.bos,
-            f"MQARTask has value_gap={task.value_gap} and bos={task.bos}, but proofs need value_gap=1 and bos=False.",
-        )
-        half = task.vocab_size // 2
-        questions = [
-            (key, value) for key in range(1, half) for value in range(half, task.vocab_size)
-        ]
-        return questions, lambda query, answer: recall(task, query, answer)
     require(
         isinstance(task, InductionTask),
-        f"The task is {shown(getattr(task, 'kind', type(task).__name__))}, but proofs know induction and mqar: give "
+        f"The task is {shown(getattr(task, 'kind', type(task).__name__))}, but proofs know induction: give "
         "questions=[...] with your own automata (ihlab.certify.Sequences).",
     )
     require(
-        task.period in (None, 2),
-        f"InductionTask.period is {task.period}, but proofs know period 2 or none.",
+        task.period is None,
+        f"InductionTask.period is {task.period}, but proofs need tokens that are drawn freely.",
     )
+    pairs: Any = product(_content(task), repeat=2)
+    return [pair for pair in pairs if pair[0] != pair[1] or task.score_immediate]
+
+
+def automata_of(task: Any, questions: Iterable[tuple[int, int]] | None = None) -> list[Sequences]:
+    """Return the automata of some questions of a task, or of all. Raises `ConfigError` for another
+    question.
+    """
+    of_task = {*questions_of(task)}
+    chosen = sorted(of_task if questions is None else {*questions})
     bos = task.vocab_size - 1 if task.bos else None
-    alphabet = range(task.min_token, task.vocab_size - task.bos)
-    kind = induction if task.period is None else alternation
-    immediate = task.score_immediate and task.period is None
-    questions = [
-        (query, answer) for query in alphabet for answer in alphabet if query != answer or immediate
-    ]
-    if not immediate:
-        return questions, lambda query, answer: kind(alphabet, query, answer, bos)
-    sentence = f"{REPEAT} token"
-    return questions, lambda query, answer: replace(
-        kind(alphabet, query, answer, bos), sentence=sentence
-    )
+    sentence = SENTENCE.replace(" other", "") if task.score_immediate else SENTENCE
+    automata = []
+    for question in chosen:
+        require(question in of_task, f"{question} is not a question (query, answer) of the task.")
+        automaton = induction(_content(task), *question, bos)
+        automata.append(replace(automaton, sentence=sentence))
+    return automata
+
+
+def _content(task: InductionTask) -> range:
+    return range(task.min_token, task.vocab_size - task.bos)

@@ -10,31 +10,31 @@ norm's positive scale,
 
 Rotary angles come from the formula, so the position enters a score only as the distance t - j. With
 learned positions everything depends on the position as well. A shifted key is a vector from b plus
-a vector from a. So e^s is a factor of b times a factor of a: 2 V exponentials, not V^2. With
-`qk_norm` this fails, and all V^2 are computed.
+a vector from a. So e^s is a factor of b times a factor of a: 2 V exponentials, not V^2.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache, reduce
+from collections.abc import Callable
+from functools import lru_cache
 from math import ceil, log2
 
 import numpy as np
 import torch
-from flint import arb, arb_mat, ctx
+from flint import arb, ctx
 from jaxtyping import Int
 
 from ihlab.certify.enclosures import (
     PRECISION,
+    Balls,
     Interval,
-    columns_of,
     ends,
     exact,
+    largest,
     normalised,
     plus,
-    scaled,
-    stacked,
+    product,
     times,
 )
+from ihlab.certify.walks import PairTables
 from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import ClippedShift, GatedShift, SumToOneShift, TokenShift
 from ihlab.model.transformer import Transformer
@@ -54,358 +54,215 @@ def require_pairs(model: Transformer) -> None:
     cfg = model.cfg
     variant = VARIANTS[cfg.attention]
     plain = not (variant.query or variant.mixes_tokens or variant.recurrent)
-    settings: list[tuple[bool, str, str]] = [
-        (
-            cfg.n_layers == 1,
-            f"n_layers={cfg.n_layers}",
+    only_last = "a query must depend on the last token only"
+    two_tokens = "keys and values may see two tokens, not more"
+    refused = {
+        f"n_layers={cfg.n_layers}": (
+            cfg.n_layers > 1,
             "a second layer reads what the first one mixed",
         ),
-        (
-            cfg.mlp != "gelu",
-            f"mlp={cfg.mlp!r}",
-            "an MLP is not a sum over tokens, and only swiglu is enclosed",
+        f"mlp={cfg.mlp!r}": (
+            cfg.mlp != "none",
+            "an MLP is not a sum over tokens; `attack` can refute it",
         ),
-        (cfg.norm != "layer", "norm='layer'", "a LayerNorm's bias is not scaled with the rest"),
-        (
-            plain and variant.attention == "attention:Attention",
-            f"attention={cfg.attention!r}",
+        "norm='layer'": (cfg.norm == "layer", "a LayerNorm's bias is not scaled with the rest"),
+        "qk_norm=True": (cfg.qk_norm, "the norm of a key is not a sum over two tokens"),
+        f"attention={cfg.attention!r}": (
+            not plain or variant.attention != "attention:Attention",
             "its keys, values or queries depend on other tokens than their own and the one before",
         ),
-        (
-            not cfg.shifted or cfg.shift_window == 2,
-            f"shift_window={cfg.shift_window}",
-            "keys see more than two tokens",
-        ),
-        (
-            cfg.stream_shift == "none",
-            f"stream_shift={cfg.stream_shift!r}",
-            "a query must depend on the last token only",
-        ),
-        (cfg.canon == "", f"canon={cfg.canon!r}", "a convolution sees more than two tokens"),
-        (cfg.smear == "none", f"smear={cfg.smear!r}", "a query must depend on the last token only"),
-        (
-            cfg.bigram_table == 0,
-            f"bigram_table={cfg.bigram_table}",
-            "a query must depend on the last token only",
-        ),
-        (
-            not (cfg.dropout and model.training),
-            f"dropout={cfg.dropout} in training mode",
+        f"shift_window={cfg.shift_window}": (cfg.shifted and cfg.shift_window != 2, two_tokens),
+        f"canon={cfg.canon!r}": (cfg.canon != "", two_tokens),
+        f"stream_shift={cfg.stream_shift!r}": (cfg.stream_shift != "none", only_last),
+        f"smear={cfg.smear!r}": (cfg.smear != "none", only_last),
+        f"bigram_table={cfg.bigram_table}": (cfg.bigram_table > 0, only_last),
+        f"dropout={cfg.dropout} in training mode": (
+            bool(cfg.dropout) and model.training,
             "it is random: call eval()",
         ),
-    ]
-    for allowed, setting, why in settings:
+    }
+    for setting, (is_set, why) in refused.items():
         require(
-            allowed,
+            not is_set,
             f"The model has {setting}, but a proof needs one layer that reads pairs of tokens: {why}.",
         )
-
-
-@dataclass(frozen=True, eq=False)
-class PairTables:
-    """The tables of one query, for sequences up to a length. Token V means "none before".
-
-    - `mass` [head, back, token, before]: e^s times a common factor, `back` positions before the
-      query. The axis `back` has size 1 if scores do not depend on the distance;
-    - `read` [head, output, place, token, before]: the axis `place` has size 1 unless positions are
-      learned. Then it counts back from the query;
-    - `direct` [output].
-    """
-
-    mass: Interval
-    read: Interval
-    direct: Interval
 
 
 class ModelTables:
     """Encloses the tables of a model, for sequences of tokens of an alphabet.
 
-    The outputs are the logits, each minus the mean of all, which leaves margins as they are, or
-    other `functions`: rows [output, d_model] of the stream after attention. Raises `ConfigError` as
-    `require_pairs` and `ends` do.
+    The outputs are the logits, each minus the mean of all, which leaves margins as they are. Raises
+    `ConfigError` as `require_pairs` and `ends` do.
     """
 
     def __init__(
-        self,
-        model: Transformer,
-        alphabet: Int[np.ndarray, " token"],
-        longest: int,
-        functions: arb_mat | None = None,
+        self, model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int
     ) -> None:
-        self.cfg, self.attn, self.longest = model.cfg, model.layers[0].attn, longest
-        self.n_tokens, self.learned = len(alphabet), model.pos_embed is not None
+        self.cfg, self.attn = model.cfg, model.layers[0].attn
+        self.learned = model.pos_embed is not None
         with ctx.workprec(PRECISION):
-            tokens = exact(model.embed.weight[torch.tensor(alphabet)])
-            self.streams = [tokens]
+            streams = exact(model.embed.weight[torch.tensor(alphabet)])[None]
             if model.pos_embed is not None:
-                self.streams = [
-                    tokens + _repeated(place, self.n_tokens)
-                    for place in model.pos_embed.weight[:longest]
-                ]
-            self._norm = model.layers[0].ln1
-            self.functions = centred_logits(model) if functions is None else functions
-            self._normed = [self._with_norm(stream, self._norm) for stream in self.streams]
-            self._keys = [self._key_rows(head) for head in range(self.cfg.n_heads)]
-            self._queries = [
-                self._projected("q", head, self.attn.q_norm) for head in range(self.cfg.n_heads)
-            ]
-            self._read = self._reads()
-            self._direct = self._directs()
-        largest = max(np.abs(each).max() for table in (self._read, self._direct) for each in table)
+                streams = streams + exact(model.pos_embed.weight[:longest])[:, None]
+            normed, norm = streams, model.layers[0].ln1
+            if norm is not None:
+                normed = normalised(streams, exact(norm.w), norm.eps)
+            self._queries = self._projected(normed, self.attn.q_proj)
+            keys = self._projected(normed, self.attn.k_proj)
+            self._keys = self._parts(keys, self.attn.key_shift)
+            values = self._projected(normed, self.attn.v_proj)
+            functions = centred_logits(model)
+            self._read = self._reads(self._parts(values, self.attn.value_shift), functions)
+            self._direct = self._directs(streams, functions)
+        largest_logit = max(np.abs((*self._read,)).max(), np.abs((*self._direct,)).max())
         require(
-            largest < LARGEST,
-            f"A logit of the model can be {largest:.3g}, which is too large to be enclosed.",
+            largest_logit < LARGEST,
+            f"A logit of the model can be {largest_logit:.3g}, which is too large to be enclosed.",
         )
-        self._bits = min(MOST_BITS, 1000 - ceil(log2(4 * longest * (largest + 1))))
-        self._masses = lru_cache(maxsize=1)(self._masses_at)
+        self._bits = min(MOST_BITS, 1000 - ceil(log2(4 * longest * (largest_logit + 1))))
+        self._factors_at = lru_cache(maxsize=1)(self._factors)
         self._reads_at = lru_cache(maxsize=1)(self._placed)
 
     def of(self, query: int, length: int) -> PairTables:
         """Return the tables of a query, the token of this number in the alphabet."""
-        factors = self._masses(length)
         place = length - 1 if self.learned else 0
-        low, high = (table[place, query] for table in self._direct)
-        return PairTables(self._mass(factors, query), self._reads_at(length), Interval(low, high))
+        factors = self._factors_at(length).each(lambda end: end[:, :, query])
+        mass = _over_pairs(factors, times)
+        # A number that is not finite would be lost in comparisons, and its row with it.
+        require(
+            bool(np.isfinite(mass.high).all()), "The model's scores are too large to be enclosed."
+        )
+        direct = self._direct.each(lambda end: end[place, query])
+        return PairTables(mass, self._reads_at(length), direct)
 
     def _placed(self, length: int) -> Interval:
         """Return the reads of each place, counted back from the last position of a length."""
         if not self.learned:
             return self._read
-        return Interval(
-            *(np.ascontiguousarray(table[:, :, length - 1 :: -1]) for table in self._read)
-        )
+        return self._read.each(lambda end: np.ascontiguousarray(end[:, :, length - 1 :: -1]))
 
-    def _with_norm(self, matrix: arb_mat, norm: torch.nn.Module | None) -> arb_mat:
-        return matrix if norm is None else normalised(matrix, exact(norm.w).entries(), norm.eps)  # type: ignore[arg-type]
-
-    def _projected(
-        self, side: str, head: int, norm: torch.nn.Module | None = None
-    ) -> list[arb_mat]:
-        """Return a head's queries, keys or values before the shift, at each position."""
-        linear, d_head = getattr(self.attn, f"{side}_proj"), self.attn.d_head
-        rows = slice(head * d_head, (head + 1) * d_head)
-        weight = exact(linear.weight[rows]).transpose()
-        projected = [normed * weight for normed in self._normed]
+    def _projected(self, normed: Balls, linear: torch.nn.Linear) -> Balls:
+        """Return queries, keys or values before the shift [place, token, head, d_head]."""
+        vectors = product(normed, exact(linear.weight).T)
         if linear.bias is not None:
-            projected = [x + _repeated(linear.bias[rows], self.n_tokens) for x in projected]
-        return [self._with_norm(x, norm) for x in projected]
+            vectors = vectors + exact(linear.bias)
+        vectors = vectors.reshape(*vectors.shape[:2], -1, self.attn.d_head)
+        return vectors.repeat(self.attn.n_heads // vectors.shape[2], axis=2)
 
-    def _parts(self, side: str, head: int) -> list[tuple[arb_mat, arb_mat, arb_mat]]:
-        """Return the parts of a head's keys or values at each position: of the token, of the one
-        before; the first.
+    def _parts(self, vectors: Balls, shift: TokenShift | None) -> Balls:
+        """Return the parts of keys or values [part, place, token, head, d_head]: of the token, of
+        the one before; the first.
         """
-        shift: TokenShift | None = getattr(self.attn, f"{'key' if side == 'k' else 'value'}_shift")
-        own = head // (self.attn.n_heads // self.attn.n_key_value_heads)
-        vectors = self._projected(side, own)
         if shift is None:
-            return [(x, x * 0, x) for x in vectors]
-        now, before = mixing(shift, own, self.attn.d_head)
-        earlier = [vectors[0], *vectors[:-1]]
-        shifted = [
-            (scaled(x, now), scaled(y, before)) for x, y in zip(vectors, earlier, strict=True)
-        ]
-        return [
-            (*parts, x if self.attn.first_own else parts[0])
-            for parts, x in zip(shifted, vectors, strict=True)
-        ]
+            return np.stack([vectors, vectors * 0, vectors])
+        of_token, of_before = mixing(shift)
+        now = vectors * of_token
+        earlier = np.concatenate([vectors[:1], vectors[:-1]])  # at the place before
+        first = vectors if self.attn.first_own else now
+        return np.stack([now, earlier * of_before, first])
 
-    def _key_rows(self, head: int) -> list[arb_mat]:
-        """Return the rows of which scores are taken: the parts, or every whole key if it is
-        normalised.
-        """
-        parts, norm = self._parts("k", head), self.attn.k_norm
-        if norm is None:
-            return [stacked(each) for each in parts]
-        rows = []
-        for now, before, first in parts:
-            keys = [
-                row
-                for token in range(self.n_tokens)
-                for row in _pairs_of(now, before, first, token)
-            ]
-            rows.append(self._with_norm(stacked(keys), norm))
-        return rows
-
-    def _reads(self) -> Interval:
-        low, high = [], []
+    def _reads(self, values: Balls, functions: Balls) -> Interval:
+        """Return what every pair of tokens writes [head, output, place, token, before]."""
+        tables, d_head = [], self.attn.d_head
         for head in range(self.cfg.n_heads):
-            d_head = self.attn.d_head
-            written = columns_of(exact(self.attn.o_proj.weight), head * d_head, (head + 1) * d_head)
-            to_outputs = (self.functions * written).transpose()
-            tables = [self._read_pairs(parts, to_outputs) for parts in self._parts("v", head)]
-            low.append(np.stack([table.low for table in tables], axis=1))
-            high.append(np.stack([table.high for table in tables], axis=1))
-        return Interval(np.stack(low), np.stack(high))
+            columns = exact(self.attn.o_proj.weight[:, head * d_head : (head + 1) * d_head])
+            written = product(functions, columns)
+            tables.append(product(values[..., head, :], written.T))
+        of_parts = ends(np.stack(tables, axis=1))  # [part, head, place, token, output]
+        return _over_pairs(of_parts.each(lambda end: np.moveaxis(end, -1, 2)), plus)
 
-    def _read_pairs(self, parts: tuple[arb_mat, arb_mat, arb_mat], to_outputs: arb_mat) -> Interval:
-        """Return what every pair of tokens writes [output, token, before]."""
-        table = ends(
-            (stacked(parts) * to_outputs).entries(), (3, self.n_tokens, to_outputs.ncols())
-        )
-        now, before, first = (Interval(table.low[i].T, table.high[i].T) for i in range(3))
-        pairs = plus(
-            Interval(now.low[:, :, None], now.high[:, :, None]),
-            Interval(before.low[:, None], before.high[:, None]),
-        )
-        return Interval(
-            np.concatenate([pairs.low, first.low[:, :, None]], axis=2),
-            np.concatenate([pairs.high, first.high[:, :, None]], axis=2),
-        )
+    def _directs(self, streams: Balls, functions: Balls) -> Interval:
+        """Return what reaches the outputs without attention [place, token, output]."""
+        direct = streams if self.cfg.residual_in(0) else streams * 0
+        if self.attn.o_proj.bias is not None:
+            direct = direct + exact(self.attn.o_proj.bias)
+        return ends(product(direct, functions.T))
 
-    def _directs(self) -> Interval:
-        streams = [stream if self.cfg.residual_in(0) else stream * 0 for stream in self.streams]
-        bias = self.attn.o_proj.bias
-        if bias is not None:
-            streams = [stream + _repeated(bias, self.n_tokens) for stream in streams]
-        shape = (len(streams), self.n_tokens, self.functions.nrows())
-        return ends((stacked(streams) * self.functions.transpose()).entries(), shape)
-
-    def _masses_at(self, length: int) -> list[Interval]:
-        """Return each head's e^(s - largest s) of all queries [query, back, row], for rows as in
-        `_key_rows`.
-        """
+    def _factors(self, length: int) -> Interval:
+        """Return the factors of each head's e^(s - largest s) [part, head, query, back, token]."""
         with ctx.workprec(PRECISION):
-            return [self._factors(head, length) for head in range(self.cfg.n_heads)]
-
-    def _factors(self, head: int, length: int) -> Interval:
-        attn, n_tokens = self.attn, self.n_tokens
-        by_distance = (
-            attn.rotary is not None or attn.alibi is not None or self.learned or attn.strict
-        )
-        n_backs = length if by_distance else 1
-        slope = arb(0) if attn.alibi is None else arb(float(attn.alibi.slopes[head]))
-        query = self._queries[head][length - 1 if self.learned else 0]
-        scores = []  # [back][query][row]
-        for back in range(n_backs):
-            rows = self._keys[head][length - 1 - back if self.learned else 0]
-            turned = query if attn.rotary is None else self._rotated(query, back)
-            each = turned * rows.transpose() / arb(attn.d_head).sqrt()
-            scores.append([[each[q, row] for row in range(rows.nrows())] for q in range(n_tokens)])
-        half = arb(2) ** (self._bits // 2)
-        balls = []
-        for q in range(n_tokens):
-            table = [of_back[q] for of_back in scores]
-            far = [slope * back for back in range(n_backs)]
-            if attn.k_norm is not None:
-                top = _largest([s - far[back] for back in range(n_backs) for s in table[back]])
-                balls += [
-                    (s - far[back] - top).exp() * half * half
-                    for back in range(n_backs)
-                    for s in table[back]
-                ]
-                continue
-            now = [[s - far[back] for s in table[back][:n_tokens]] for back in range(n_backs)]
-            before = [table[back][n_tokens : 2 * n_tokens] for back in range(n_backs)]
-            first = [
-                [s - far[back] for s in table[back][2 * n_tokens :]] for back in range(n_backs)
-            ]
-            top_now, top_before, top_first = (
-                _largest([s for row in x for s in row]) for x in (now, before, first)
-            )
-            top = _largest([top_now + top_before, top_first])
-            for back in range(n_backs):
-                balls += [(s - top_now).exp() * half for s in now[back]]
-                balls += [(s - (top - top_now)).exp() * half for s in before[back]]
-                balls += [(s - top).exp() * half * half for s in first[back]]
-        factors = ends(balls, (n_tokens, n_backs, -1))
-        if attn.strict:  # a query does not see its own token
-            factors.low[:, 0], factors.high[:, 0] = 0, 0
+            of_heads = [self._factors_of(head, length) for head in range(self.cfg.n_heads)]
+            factors = ends(np.stack(of_heads, axis=1))
+        if self.attn.strict:  # a query does not see its own token
+            factors.low[:, :, :, 0], factors.high[:, :, :, 0] = 0, 0
         return Interval(np.maximum(factors.low, 0), factors.high)
 
-    def _rotated(self, query: arb_mat, back: int) -> arb_mat:
-        """Rotate queries by the distance back to the key: the score of q at t and k at j is (R(t -
-        j) q) . k.
+    def _factors_of(self, head: int, length: int) -> Balls:
+        attn = self.attn
+        by_distance = attn.rotary is not None or attn.alibi is not None
+        n_backs = length if by_distance or self.learned or attn.strict else 1
+        last = length - 1 if self.learned else 0
+        query, scores = self._queries[last, :, head], []
+        for back in range(n_backs):
+            place = last - back if self.learned else 0
+            keys = self._keys[:, place, :, head]  # [part, token, d_head]
+            turned = query if attn.rotary is None else self._rotated(query, back)
+            of_back = product(turned, keys.reshape(-1, attn.d_head).T)
+            scores.append(of_back.reshape(len(query), 3, -1))
+        # [part, query, back, token]
+        now, before, first = np.stack(scores).transpose(2, 1, 0, 3) / arb(attn.d_head).sqrt()
+        if attn.alibi is not None:
+            far = arb(float(attn.alibi.slopes[head])) * np.arange(n_backs).astype(object)
+            now, first = now - far[:, None], first - far[:, None]
+        top_now, top_before, top_first = (largest(part, 1, 2) for part in (now, before, first))
+        top = largest(np.concatenate([top_now + top_before, top_first], axis=2), 2)
+        half = arb(2) ** (self._bits // 2)
+        factors = [
+            np.exp(now - top_now) * half,
+            np.exp(before - (top - top_now)) * half,
+            np.exp(first - top) * half * half,
+        ]
+        return np.stack(factors)
+
+    def _rotated(self, query: Balls, back: int) -> Balls:
+        """Rotate queries [token, d_head] by the distance back to the key: the score of q at t and k
+        at j is (R(t - j) q) . k.
         """
         d_head, cfg = self.attn.d_head, self.cfg
-        half, rows = d_head // 2, []
-        frequencies = [arb(cfg.rotary_base) ** (arb(-2 * i) / d_head) for i in range(half)]
-        if cfg.rotary_frequencies is not None:
+        half = d_head // 2
+        if cfg.rotary_frequencies is None:
+            frequencies = [arb(cfg.rotary_base) ** (arb(-2 * i) / d_head) for i in range(half)]
+        else:
             frequencies = [arb(frequency) for frequency in cfg.rotary_frequencies]
-        turns = [(frequency * back).sin_cos() for frequency in frequencies]
-        scale = arb(cfg.rotary_scale) ** 2
-        for i in range(query.nrows()):
-            first = [
-                query[i, j] * turns[j][1] - query[i, half + j] * turns[j][0] for j in range(half)
-            ]
-            second = [
-                query[i, half + j] * turns[j][1] + query[i, j] * turns[j][0] for j in range(half)
-            ]
-            rows += [x * scale for x in first + second]
-        return arb_mat(query.nrows(), d_head, rows)
-
-    def _mass(self, factors: list[Interval], query: int) -> Interval:
-        """Return the masses of a query [head, back, token, before]."""
-        low, high = [], []
-        for of_head in factors:
-            n_backs, n_tokens = of_head.low.shape[1], self.n_tokens
-            if self.attn.k_norm is not None:
-                pairs = Interval(
-                    *(each[query].reshape(n_backs, n_tokens, n_tokens + 1) for each in of_head)
-                )
-            else:
-                parts = [each[query].reshape(n_backs, 3, n_tokens) for each in of_head]
-                now, before = (Interval(*(part[:, i] for part in parts)) for i in (0, 1))
-                product = times(
-                    Interval(now.low[:, :, None], now.high[:, :, None]),
-                    Interval(before.low[:, None], before.high[:, None]),
-                )
-                whole = (
-                    np.dstack([part, first[:, 2]])
-                    for part, first in zip(product, parts, strict=True)
-                )
-                pairs = Interval(*whole)
-            low.append(pairs.low)
-            high.append(pairs.high)
-        masses = Interval(np.stack(low), np.stack(high))
-        # A number that is not finite would be lost in comparisons, and its row with it.
-        require(
-            bool(np.isfinite(masses.high).all()), "The model's scores are too large to be enclosed."
-        )
-        return masses
+        turns = np.array([(frequency * back).sin_cos() for frequency in frequencies], object)
+        sin, cos = turns.T
+        first, second = query[:, :half], query[:, half:]
+        turned = np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=1)
+        return turned * arb(cfg.rotary_scale) ** 2
 
 
-def _largest(scores: list[arb]) -> arb:
-    """Return a number that no score is above."""
-    return arb(reduce(arb.max, scores).upper())
-
-
-def mixing(shift: TokenShift, head: int, d_head: int) -> tuple[list[arb], list[arb]]:
-    """Return the weights of the token and of the one before, for each channel of a head, from the
-    stored parameter.
+def _over_pairs(parts: Interval, combine: Callable[[Interval, Interval], Interval]) -> Interval:
+    """Combine the part of a token with that of the one before: from [part, ..., token] to
+    [..., token, before].
     """
-    row = shift.weight.detach()[head if len(shift.weight) > 1 else 0]
+    now = parts.each(lambda end: end[0][..., :, None])
+    before = parts.each(lambda end: end[1][..., None, :])
+    pairs, first = combine(now, before), parts.each(lambda end: end[2][..., None])
+    whole = (np.concatenate(both, axis=-1) for both in zip(pairs, first, strict=True))
+    return Interval(*whole).each(np.ascontiguousarray)
+
+
+def mixing(shift: TokenShift) -> tuple[Balls, Balls]:
+    """Return the weights of the token and of the one before, each [head or 1, channel or 1], from
+    the stored parameter.
+    """
+    stored = shift.weight.detach()
     if isinstance(shift, ClippedShift):
-        row = row.clamp(0, 1)
-    columns = exact(row.reshape(len(row), -1))
-    stored = [[columns[i, j] for j in range(columns.ncols())] for i in range(columns.nrows())]
+        stored = stored.clamp(0, 1)
+    weights = exact(stored.reshape(*stored.shape[:2], -1))
+    now = weights[:, 0]
     if isinstance(shift, GatedShift):
-        stored = [[1 / (1 + (-x).exp()) for x in stored[0]], [1 / (1 + x.exp()) for x in stored[0]]]
+        return 1 / (1 + np.exp(-now)), 1 / (1 + np.exp(now))
     if isinstance(shift, SumToOneShift):
-        stored.append([1 - x for x in stored[0]])
-    now, before = ([*weights] * (d_head // len(weights)) for weights in stored)
-    return now, before
+        return now, 1 - now
+    return now, weights[:, 1]
 
 
-def centred_logits(model: Transformer) -> arb_mat:
+def centred_logits(model: Transformer) -> Balls:
     """Return the direction of each logit in the stream, minus their mean, which no margin depends
     on.
     """
     directions = exact(model.unembed.weight)
     if model.cfg.norm != "none":
-        directions = scaled(directions, exact(model.ln_final.w).entries())  # type: ignore[arg-type]
-    n_outputs = directions.nrows()
-    ones = arb_mat(1, n_outputs, [arb(1) / n_outputs] * n_outputs)
-    return directions - arb_mat(n_outputs, 1, [arb(1)] * n_outputs) * (ones * directions)
-
-
-def _repeated(vector: torch.Tensor, n_rows: int) -> arb_mat:
-    return arb_mat(n_rows, 1, [arb(1)] * n_rows) * exact(vector)
-
-
-def _pairs_of(now: arb_mat, before: arb_mat, first: arb_mat, token: int) -> list[arb_mat]:
-    """Return a token's whole keys after every token, and at last as the first of a sequence."""
-    d_head = now.ncols()
-    own = [now[token, j] for j in range(d_head)]
-    rows = [[own[j] + before[a, j] for j in range(d_head)] for a in range(now.nrows())]
-    rows.append([first[token, j] for j in range(d_head)])
-    return [arb_mat(1, d_head, row) for row in rows]
+        directions = directions * exact(model.ln_final.w)  # type: ignore[arg-type]
+    return directions - directions.sum(axis=0) / len(directions)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ihlab.certify.attack import attack
-from ihlab.certify.certificate import PROVED, automata_of
+from ihlab.certify.certificate import PROVED
 from ihlab.certify.certify import certify
+from ihlab.certify.sequences import automata_of
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import evaluating
 from ihlab.training.config import Lessons, RunConfig, TaughtConfig, taught
@@ -85,7 +86,7 @@ def _from_attack(config: TaughtConfig, model: Transformer, step: int) -> Found:
     lessons, accuracies = [], []
     for length in config.lessons.lengths:
         found = attack(
-            model, config.task, questions=QUESTIONS, length=length, restarts=1, seed=step
+            model, config.task, questions=QUESTIONS, length=length, restarts=1, sweeps=4, seed=step
         )
         lessons += _lessons(found.table)
         accuracies.append(found.accuracy)
@@ -95,7 +96,7 @@ def _from_attack(config: TaughtConfig, model: Transformer, step: int) -> Found:
 def _from_set(config: TaughtConfig, model: Transformer, step: int) -> Found:
     """Return sequences of some questions, drawn from the set of the proof."""
     rng, lessons = np.random.default_rng([config.seed, step]), []
-    questions = automata_of(config.task, None)
+    questions = automata_of(config.task)
     for number in rng.permutation(len(questions))[:QUESTIONS]:
         question = questions[number]
         counts = question.counts(config.lessons.lengths[-1])

@@ -30,18 +30,44 @@ STEPS = 200
 """The most steps of Dinkelbach's method, which usually ends after about five."""
 
 
-class Automaton(NamedTuple):
-    """The arrays of `Sequences`, as compiled code takes them."""
+class Question(NamedTuple):
+    """The arrays of `Sequences`, as compiled code takes them. The query is a number in the
+    alphabet, the answer an output.
+    """
 
     first: Array
     rule: Array
     follow: Array
     asks: Array
+    query: int
+    answer: int
+
+
+class PairTables(NamedTuple):
+    """The tables of one query, for sequences up to a length. Token V means "none before".
+
+    - `mass` [head, back, token, before]: e^s times a common factor, `back` positions before the
+      query. The axis `back` has size 1 if scores do not depend on the distance;
+    - `read` [head, output, place, token, before]: the axis `place` has size 1 unless positions are
+      learned. Then it counts back from the query;
+    - `direct` [output].
+    """
+
+    mass: Interval
+    read: Interval
+    direct: Interval
 
 
 @compiled
-def least_gains(read: Interval, direct: Interval, answer: int, start: int, stop: int) -> Array:
+def of_head(mass: Interval, head: int) -> Interval:
+    """Return the masses of a head [back, token, before]."""
+    return Interval(mass.low[head], mass.high[head])
+
+
+@compiled
+def least_gains(tables: PairTables, answer: int, start: int, stop: int) -> Array:
     """Return the least gain of the answer over the rivals start .. stop - 1, with one head."""
+    read, direct = tables.read, tables.direct
     least = np.full(read.low.shape[2:], np.inf)
     flat, own = least.reshape(-1), np.ascontiguousarray(read.low[0, answer]).reshape(-1)
     for rival in range(start, stop):
@@ -74,15 +100,15 @@ def _fill(weight: Array, mass: Interval, gain: Array, level: float, back: int) -
 
 
 @compiled
-def _step(weight: Array, automaton: Automaton, value: Array, lightest: Array) -> None:
+def _step(weight: Array, question: Question, value: Array, lightest: Array) -> None:
     """Move `value` one position back, past a token of weight [V, V + 1]. `lightest` [rule, V] is
     overwritten.
     """
-    n_states, n_tokens = automaton.rule.shape
+    n_states, n_tokens = question.rule.shape
     lightest[:] = np.inf
     for number in range(len(lightest)):
         for token in range(n_tokens):
-            state = automaton.follow[number, token]
+            state = question.follow[number, token]
             if state >= 0 and value[state, token] < np.inf:
                 rest = value[state, token]
                 for before in range(n_tokens):
@@ -95,37 +121,33 @@ def _step(weight: Array, automaton: Automaton, value: Array, lightest: Array) ->
         for before in range(n_tokens):
             # The smallest of rounded sums is the rounded smallest sum, so one step down is enough
             # for all.
-            total = lightest[automaton.rule[state, before], before]
+            total = lightest[question.rule[state, before], before]
             value[state, before] = below(total) if total < np.inf else np.inf
 
 
 @compiled
-def _rest(
-    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, longest: int
-) -> Array:
+def _rest(mass: Interval, gain: Array, level: float, question: Question, longest: int) -> Array:
     """Return the lightest sum of the weights after a token `back` positions before the query [back,
     state, token].
     """
-    n_states, n_tokens = automaton.rule.shape
+    n_states, n_tokens = question.rule.shape
+    query = question.query
     rest = np.full((longest, n_states, n_tokens), np.inf)
     weight, lightest = (
         np.empty((n_tokens, n_tokens + 1)),
-        np.empty((len(automaton.follow), n_tokens)),
+        np.empty((len(question.follow), n_tokens)),
     )
     same_everywhere = len(mass.low) == 1 and len(gain) == 1
     for state in range(n_states):
         for before in range(n_tokens):
-            if (
-                automaton.asks[state]
-                and automaton.follow[automaton.rule[state, before], query] >= 0
-            ):
+            if question.asks[state] and question.follow[question.rule[state, before], query] >= 0:
                 low, high = mass.low[0, query, before], mass.high[0, query, before]
                 rest[1, state, before] = _weight(low, high, gain[0, query, before], level)
     for back in range(1, longest - 1):
         if back == 1 or not same_everywhere:
             _fill(weight, mass, gain, level, back)
         rest[back + 1] = rest[back]
-        _step(weight, automaton, rest[back + 1], lightest)
+        _step(weight, question, rest[back + 1], lightest)
     return rest
 
 
@@ -142,16 +164,16 @@ def _token_weight(
 
 @compiled
 def _lightest_first(
-    mass: Interval, gain: Array, level: float, automaton: Automaton, rest: Array, back: int
+    mass: Interval, gain: Array, level: float, question: Question, rest: Array, back: int
 ) -> tuple[float, int]:
     """Return the weight of the lightest walk from a first token `back` positions before the query,
     and this token.
     """
     smallest, first = np.inf, 0
-    for token in range(len(automaton.first)):
-        state = automaton.first[token]
+    for token in range(len(question.first)):
+        state = question.first[token]
         if state >= 0 and rest[back, state, token] < np.inf:
-            none = len(automaton.first)
+            none = len(question.first)
             total = below(
                 _token_weight(mass, gain, level, back, token, none) + rest[back, state, token]
             )
@@ -165,22 +187,21 @@ def _walk(
     mass: Interval,
     gain: Array,
     level: float,
-    automaton: Automaton,
-    query: int,
+    question: Question,
     rest: Array,
     length: int,
 ) -> tuple[float, Array]:
     """Return the weight and the tokens of the lightest walk of a length, first to last; no tokens
     if there is none.
     """
-    walk = np.full(length, query)
-    lightest, walk[0] = _lightest_first(mass, gain, level, automaton, rest, length - 1)
+    walk = np.full(length, question.query)
+    lightest, walk[0] = _lightest_first(mass, gain, level, question, rest, length - 1)
     if lightest == np.inf:
         return lightest, walk[:0]
-    state = automaton.first[walk[0]]
+    state = question.first[walk[0]]
     for number in range(1, length - 1):
         back, before = length - 1 - number, walk[number - 1]
-        allowed, smallest = automaton.follow[automaton.rule[state, before]], np.inf
+        allowed, smallest = question.follow[question.rule[state, before]], np.inf
         for token in range(len(allowed)):
             if allowed[token] >= 0 and rest[back, allowed[token], token] < np.inf:
                 total = rest[back, allowed[token], token] + _token_weight(
@@ -194,13 +215,13 @@ def _walk(
 
 @compiled
 def lightest_walk(
-    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, length: int
+    mass: Interval, gain: Array, level: float, question: Question, length: int
 ) -> tuple[float, Array]:
     """Return the weight and the tokens of the lightest walk of a length; inf and no tokens if there
     is none.
     """
-    rest = _rest(mass, gain, level, automaton, query, length)
-    return _walk(mass, gain, level, automaton, query, rest, length)
+    rest = _rest(mass, gain, level, question, length)
+    return _walk(mass, gain, level, question, rest, length)
 
 
 @compiled
@@ -224,30 +245,16 @@ def mean_above(mass: Interval, low: Array, high: Array, walk: Array) -> float:
 
 
 @compiled
-def margin_above(
-    mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array
-) -> float:
-    """Return an upper bound of the margin of a walk: mass [head, ..], read [head, output, ..],
-    direct [output].
-    """
-    return nearest_rival(mass, read, direct, answer, walk)[0]
-
-
-@compiled
-def nearest_rival(
-    mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array
-) -> tuple[float, int]:
-    """Return `margin_above`, and the rival of this margin."""
+def nearest_rival(tables: PairTables, answer: int, walk: Array) -> tuple[float, int]:
+    """Return an upper bound of the margin of a walk, and the rival of this margin."""
+    mass, read, direct = tables
     smallest, nearest = np.inf, 0
     for rival in range(len(direct.low)):
         if rival != answer:
             margin = above(direct.high[answer] - direct.low[rival])
             for head in range(len(mass.low)):
-                of_head = Interval(mass.low[head], mass.high[head])
-                margin = above(
-                    margin
-                    + mean_above(of_head, read.low[head, rival], read.high[head, answer], walk)
-                )
+                low, high = read.low[head, rival], read.high[head, answer]
+                margin = above(margin + mean_above(of_head(mass, head), low, high, walk))
             if margin < smallest:
                 smallest, nearest = margin, rival
     return smallest, nearest
@@ -255,7 +262,7 @@ def nearest_rival(
 
 @compiled
 def least_mean(
-    mass: Interval, gain: Array, automaton: Automaton, query: int, length: int, start: float = 0.0
+    mass: Interval, gain: Array, question: Question, length: int, start: float = 0.0
 ) -> tuple[float, Array]:
     """Return a lower bound of the mean of gains over all walks of a length, and a walk whose mean
     is near it.
@@ -263,7 +270,7 @@ def least_mean(
     The bound is the first level at which the lightest walk weighs 0 or more, or the least gain.
     `start` is a first guess. Return inf and no tokens without a walk.
     """
-    _, walk = lightest_walk(mass, gain, start, automaton, query, length)
+    _, walk = lightest_walk(mass, gain, start, question, length)
     if not len(walk):
         return np.inf, walk
     zero, least, span = np.zeros_like(gain), gain.min(), gain.max() - gain.min()
@@ -271,7 +278,7 @@ def least_mean(
     for _ in range(STEPS):
         if level - off <= least:  # no mean is below the least gain
             break
-        weight, near = lightest_walk(mass, gain, level - off, automaton, query, length)
+        weight, near = lightest_walk(mass, gain, level - off, question, length)
         if weight >= 0:
             return level - off, walk
         mean = mean_above(mass, zero, gain, near)
@@ -284,12 +291,8 @@ def least_mean(
 
 @compiled
 def signs(
-    mass: Interval,
-    read: Interval,
-    direct: Interval,
-    answer: int,
-    automaton: Automaton,
-    query: int,
+    tables: PairTables,
+    question: Question,
     lengths: Array,
 ) -> tuple[Array, Array]:
     """Return, for each length, the sign of the smallest margin with one head, and a walk; its
@@ -300,27 +303,27 @@ def signs(
     pass, by the least gain of any rival at each pair. That is a bound for each of them. Where the
     test fails, each half of them is tested, and so on.
     """
-    longest, of_head = lengths[-1], Interval(mass.low[0], mass.high[0])
+    longest, answer, mass = lengths[-1], question.answer, of_head(tables.mass, 0)
     found = np.ones(len(lengths), np.int64)
     walks = np.full((len(lengths), longest), -1)
-    starts, stops = [0], [len(direct.low)]
+    starts, stops = [0], [len(tables.direct.low)]
     while starts:
         start, stop = starts.pop(), stops.pop()
         if stop - start == 1 and start == answer:
             continue
-        gain = least_gains(read, direct, answer, start, stop)
-        rest = _rest(of_head, gain, 0.0, automaton, query, longest)
+        gain = least_gains(tables, answer, start, stop)
+        rest = _rest(mass, gain, 0.0, question, longest)
         halve = False
         for i in range(len(lengths)):
             if found[i] == -1 or found[i] == 2:
                 continue
-            weight, _ = _lightest_first(of_head, gain, 0.0, automaton, rest, lengths[i] - 1)
+            weight, _ = _lightest_first(mass, gain, 0.0, question, rest, lengths[i] - 1)
             if weight == np.inf:
                 found[i] = 2
             if weight > 0:
                 continue
-            _, walk = _walk(of_head, gain, 0.0, automaton, query, rest, lengths[i])
-            if margin_above(mass, read, direct, answer, walk) <= 0:
+            _, walk = _walk(mass, gain, 0.0, question, rest, lengths[i])
+            if nearest_rival(tables, answer, walk)[0] <= 0:
                 found[i], walks[i, : len(walk)] = -1, walk
             elif stop - start > 1:
                 halve = True
@@ -335,12 +338,8 @@ def signs(
 
 @compiled
 def smallest_margin(
-    mass: Interval,
-    read: Interval,
-    direct: Interval,
-    answer: int,
-    automaton: Automaton,
-    query: int,
+    tables: PairTables,
+    question: Question,
     length: int,
 ) -> tuple[float, float, Array]:
     """Return a lower bound of the margins of all walks of a length, the smallest known margin from
@@ -350,27 +349,27 @@ def smallest_margin(
     the others in groups. A group passes if no walk is below the smallest known margin. A group that
     fails is split in halves.
     """
-    of_head = Interval(mass.low[0], mass.high[0])
-    gain = least_gains(read, direct, answer, 0, len(direct.low))
-    _, walk = lightest_walk(of_head, gain, 0.0, automaton, query, length)
+    answer, mass, n_outputs = question.answer, of_head(tables.mass, 0), len(tables.direct.low)
+    gain = least_gains(tables, answer, 0, n_outputs)
+    _, walk = lightest_walk(mass, gain, 0.0, question, length)
     if not len(walk):
         return np.inf, np.inf, walk
-    margin, nearest = nearest_rival(mass, read, direct, answer, walk)
+    margin, nearest = nearest_rival(tables, answer, walk)
     bound = np.inf
-    starts, stops = [0, nearest + 1, nearest], [nearest, len(direct.low), nearest + 1]
+    starts, stops = [0, nearest + 1, nearest], [nearest, n_outputs, nearest + 1]
     while starts:
         start, stop = starts.pop(), stops.pop()
         if start == stop or (stop - start == 1 and start == answer):
             continue
-        gain = least_gains(read, direct, answer, start, stop)
+        gain = least_gains(tables, answer, start, stop)
         level = min(margin, gain.max())
-        weight, near = lightest_walk(of_head, gain, level, automaton, query, length)
+        weight, near = lightest_walk(mass, gain, level, question, length)
         if weight >= 0:
             continue
         if stop - start == 1:
-            lowest, near = least_mean(of_head, gain, automaton, query, length, level)
+            lowest, near = least_mean(mass, gain, question, length, level)
             bound = min(bound, lowest)
-        known = margin_above(mass, read, direct, answer, near)
+        known = nearest_rival(tables, answer, near)[0]
         if known < margin:
             margin, walk = known, near
         if stop - start == 1:
@@ -382,22 +381,14 @@ def smallest_margin(
 
 
 @compiled
-def bounds_of_rivals(
-    mass: Interval,
-    read: Interval,
-    direct: Interval,
-    answer: int,
-    automaton: Automaton,
-    query: int,
-    length: int,
-) -> tuple[Array, Array]:
-    """Return a lower bound of the margin against each rival, and each head's worst walk for the
-    smallest one.
+def sum_of_heads(tables: PairTables, question: Question, length: int) -> tuple[float, Array]:
+    """Return a lower bound of the margins of all walks of a length, and each head's worst walk for
+    it: the smallest sum over heads of `least_mean`, of all rivals. Return inf without a walk.
     """
-    n_heads, n_outputs = len(mass.low), len(direct.low)
-    bounds, smallest = np.full(n_outputs, np.inf), np.inf
+    mass, read, direct = tables
+    answer, n_heads, smallest = question.answer, len(mass.low), np.inf
     walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
-    for rival in range(n_outputs):
+    for rival in range(len(direct.low)):
         if rival == answer:
             continue
         total = below(direct.low[answer] - direct.high[rival])
@@ -406,54 +397,12 @@ def bounds_of_rivals(
             gain = np.empty_like(low)
             for i in range(gain.size):
                 gain.flat[i] = below(low.flat[i] - high.flat[i])
-            level, walk = least_mean(
-                Interval(mass.low[head], mass.high[head]), gain, automaton, query, length
-            )
+            level, walk = least_mean(of_head(mass, head), gain, question, length)
             if not len(walk):
-                return bounds, walks
+                return np.inf, walks
             total = below(total + level)
             trial[head] = walk
-        bounds[rival] = total
         if total < smallest:
             smallest = total
             walks[:] = trial
-    return bounds, walks
-
-
-@compiled
-def extremes(
-    mass: Interval, read: Interval, direct: Interval, automaton: Automaton, query: int, length: int
-) -> tuple[Array, Array]:
-    """Return bounds, from below and from above, of direct plus the sum of the heads' means, for
-    each output.
-    """
-    low, high = direct.low.copy(), direct.high.copy()
-    for output in range(len(low)):
-        for head in range(len(mass.low)):
-            of_head = Interval(mass.low[head], mass.high[head])
-            low[output] = below(
-                low[output]
-                + least_mean(of_head, read.low[head, output], automaton, query, length)[0]
-            )
-            level, _ = least_mean(of_head, -read.high[head, output], automaton, query, length)
-            high[output] = above(high[output] - level)
-    return low, high
-
-
-@compiled
-def values_on(mass: Interval, read: Interval, direct: Interval, walk: Array) -> tuple[Array, Array]:
-    """Return bounds of direct plus the sum of the heads' means on one walk, for each output."""
-    low, high = direct.low.copy(), direct.high.copy()
-    for output in range(len(low)):
-        for head in range(len(mass.low)):
-            of_head, zero = (
-                Interval(mass.low[head], mass.high[head]),
-                np.zeros_like(read.low[head, output]),
-            )
-            high[output] = above(
-                high[output] + mean_above(of_head, zero, read.high[head, output], walk)
-            )
-            low[output] = below(
-                low[output] - mean_above(of_head, read.low[head, output], zero, walk)
-            )
-    return low, high
+    return smallest, walks

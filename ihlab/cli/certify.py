@@ -25,10 +25,9 @@ def certify(
     check: bool = False,
     export: Path | None = None,
 ) -> None:
-    """Prove or refute that a run's model (one layer of attention) answers every sequence of its task correctly.
+    """Prove or refute that a run's model (one layer of attention, no MLP) answers every sequence of its task correctly.
 
-    The proof is about the stored weights in real arithmetic. With an MLP each question takes seconds, and most models
-    stay unknown: `ihlab attack` finds wrong answers faster.
+    The proof is about the stored weights in real arithmetic. `ihlab attack` searches for wrong answers of any model.
 
     Exits with 0 if that is proved, with 1 if a sequence is answered wrongly, and with 2 if neither is known.
 

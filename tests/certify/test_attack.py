@@ -12,6 +12,7 @@ import torch
 
 from ihlab import ModelConfig, Run, Transformer, kept
 from ihlab.certify import attack, certify
+from ihlab.certify.failure import ANSWER, EARLIER, QUERY, explained
 from ihlab.certify.rules import rule_for
 from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.model.conversion.llama import to_llama
@@ -20,11 +21,11 @@ from tasks import (
     ConfigError,
     DepoTask,
     InductionTask,
-    MQARTask,
     MultiHopTask,
     NGramTask,
     TriggerTask,
 )
+from tests.certify.brute_force import small
 
 SMALL = InductionTask(vocab_size=20, length=10, min_token=2)
 QUICK = {"questions": 6, "restarts": 1, "sweeps": 1}
@@ -42,14 +43,6 @@ def untrained(task, **fields):
         **fields,
     )
     model = Transformer(cfg)
-    model.trained_on = task
-    return model
-
-
-def right(task):
-    model = kv_shift_induction_head(
-        torch.eye(task.vocab_size), task.length, sigma=0.05, slope=0.01, mask="strict"
-    )
     model.trained_on = task
     return model
 
@@ -92,11 +85,6 @@ def in_support(task, tokens, answer):
 CASES = {
     "induction": (SMALL, "task", draws_induction),
     "induction, any": (SMALL, "any", follows_always),
-    "recall": (
-        MQARTask(vocab_size=17, length=14, pairs=3, bos=True, power_a=1.0),
-        "task",
-        in_support,
-    ),
     "hops": (MultiHopTask(vocab_size=13, length=16, max_hops=2, alphabet=8), "task", in_support),
     "n-grams": (
         NGramTask(vocab_size=13, length=16, order=3, table_size=20, bos=True),
@@ -128,20 +116,16 @@ def test_a_model_that_learned_nothing_falls_on_sequences_that_ask_the_question(
         if not isinstance(task, NGramTask):
             assert row.worst[row.answer_position] == row.answer
             assert row.answer_position == row.position + 1
+        is_drawn = draws_induction if task is SMALL else in_support
+        assert row.in_task == is_drawn(task, row.worst, row.answer)
     assert table["margin"].is_monotonic_increasing
-    drawn = (
-        [draws_induction(task, row.worst, row.answer) for row in table.itertuples()]
-        if task is SMALL
-        else True
-    )
-    assert (table["in_task"] == drawn).all()
     assert "8 sequences with a wrong answer" in result.verdict
 
 
-@pytest.mark.parametrize("support", ["task", "any"])
-def test_a_model_that_is_always_right_stands(support):
-    task = InductionTask(vocab_size=14, length=12, min_token=0)
-    result = attack(right(task), support=support, questions=12, restarts=3)
+def test_a_model_that_is_always_right_stands():
+    task = InductionTask(vocab_size=10, length=10, min_token=0)
+    model = kv_shift_induction_head(torch.eye(10), 10, sigma=0.05, slope=0.01, mask="strict")
+    result = attack(model, task, support="any", questions=12, restarts=2, sweeps=2)
     assert result.accuracy == result.sampled_accuracy == 1
     assert not result.table["wrong"].any()
     assert result.verdict.startswith(
@@ -149,30 +133,30 @@ def test_a_model_that_is_always_right_stands(support):
     )
 
 
-@pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
-def test_in_a_small_vocabulary_the_search_finds_the_worst_sequence_of_all(attention):
+def test_in_a_small_vocabulary_the_search_finds_the_worst_sequence_of_all():
     """By brute force over all sequences with this query and this answer."""
     task = InductionTask(vocab_size=6, length=6, min_token=0)
-    model = untrained(task, attention=attention)
-    result = attack(model, questions=10, restarts=12)
+    model = untrained(task)
+    result = attack(model, questions=6, restarts=10, sweeps=4)
     found, worst = result.table["margin"], []
     for row in result.table.itertuples():
         rows = [[*each, row.query] for each in product(range(6), repeat=5)]
         rows = torch.tensor([each for each in rows if draws_induction(task, each, row.answer)])
-        logits = model(rows)[:, -1].detach()
-        own = logits[:, row.answer].clone()
-        logits[:, row.answer] = -torch.inf
-        worst.append((own - logits.amax(dim=1)).min().item())
+        with torch.no_grad():
+            others = model(rows)[:, -1]
+        own = others[:, row.answer].clone()
+        others[:, row.answer] = -torch.inf
+        worst.append((own - others.amax(dim=1)).min().item())
     assert (found >= np.array(worst) - 1e-4).all()
     assert np.isclose(found, worst, atol=1e-4).mean() >= 0.8
 
 
-@pytest.mark.parametrize("positional", ["none", "rope"])
-def test_the_search_finds_the_smallest_margin_that_a_certificate_names(positional):
+def test_the_search_finds_the_smallest_margin_that_a_certificate_names():
     task = InductionTask(vocab_size=8, length=8, min_token=0)
-    fields = {"positional": positional, "attention": "kv_shift", "mlp": "none", "init_std": 0.5}
-    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=8, n_ctx=8, **fields))
-    found = attack(model, task, support="any", questions=12, restarts=12, before_norm=True).table
+    model = small(0, d_vocab=8, positional="rope", init_std=0.5)
+    found = attack(
+        model, task, support="any", questions=8, restarts=10, sweeps=4, before_norm=True
+    ).table
     certified = certify(model, task, [8]).table.set_index(["query", "answer"])["bound"]
     smallest = found.join(certified, on=["query", "answer"])["bound"]
     assert (found["lowered"] >= smallest - 1e-4).all()
@@ -193,55 +177,33 @@ def test_the_seed_decides_and_more_restarts_are_never_worse():
     assert (more.reindex(first.index) <= first + 1e-5).all()
 
 
-CLAUSE = re.compile(
-    r"at the (query|answer), head (\d)\.(\d) gives (\S+) instead of (\S+) of its attention to (the .*?), and (\S+) to "
-    r"(.*?)\.?$",
-    re.IGNORECASE,
-)
-
-
 def test_how_a_model_fails_is_what_its_patterns_say():
+    """Two layers of one head: 0.0 gave the answer's place to the token before it, 1.0 the query to
+    the answer.
+    """
+    drawn, worst = np.zeros((2, 2, 1, 5, 5))
+    roles = [{QUERY: 4, EARLIER: 1, ANSWER: 2}, {QUERY: 4, EARLIER: 2, ANSWER: 3}]
+    drawn[0, 0, 2, 1], worst[0, 0, 3, :3] = 1.0, (0.7, 0.2, 0.1)
+    drawn[1, 0, 4, 2], worst[1, 0, 4, 2:] = 0.9, (0.6, 0.25, 0.15)
+    tokens = np.array([7, 8, 5, 6, 5])
+    assert explained((drawn, worst), roles, tokens, None) == (
+        "At the query, head 1.0 gives 0.25 instead of 0.90 of its attention to the answer, and 0.60 to the token that "
+        "the answer follows; at the answer, head 0.0 gives 0.10 instead of 1.00 of its attention to the token that the "
+        "answer follows, and 0.70 to token 7 at position 0."
+    )
+    same = explained((drawn, drawn), roles[:1] * 2, tokens, None)
+    assert same == "No head loses much attention to what carries the question."
+
+
+def test_the_patterns_are_those_of_the_worst_sequences():
     model = untrained(SMALL)
-    result, clauses = attack(model, **QUICK), 0
+    result = attack(model, **QUICK)
     for question, row in enumerate(result.table.itertuples()):
-        patterns, places = [], []
-        for tokens in (row.sampled, row.worst):
-            cache = model.run_with_cache(torch.tensor([tokens]))[1]
-            patterns.append(np.stack([cache["pattern", layer][0].detach() for layer in range(2)]))
-            key = tokens.index(row.query)
-            places.append(
-                {
-                    "the query itself": -1,
-                    "the answer": key + 1,
-                    "the token that the answer follows": key,
-                }
-            )
-        assert np.allclose(result.attention[question], patterns[1][:, :, -1], atol=1e-5)
-        falls = [p[:, :, -1][:, :, [*at.values()]] for p, at in zip(patterns, places, strict=True)]
-        largest = (falls[0] - falls[1]).max()
-        assert row.how.startswith("At the query") == (largest >= 0.05)
-        for clause in re.findall(r"[^;]*head \d[^;]*", row.how):
-            where, layer, head, has, had, role, instead, target = CLAUSE.match(
-                clause.strip()
-            ).groups()
-            query = "the answer" if where == "answer" else "the query itself"
-            old, new = (
-                p[int(layer), int(head), at[query]] for p, at in zip(patterns, places, strict=True)
-            )
-            assert float(had) == pytest.approx(old[places[0][role]], abs=0.006)
-            assert float(has) == pytest.approx(new[places[1][role]], abs=0.006)
-            if where != "answer":
-                assert float(had) - float(has) == pytest.approx(largest, abs=0.011)
-            others = np.delete(new, places[1][role])
-            assert float(instead) == pytest.approx(others.max(), abs=0.006)
-            token, place = (
-                map(int, re.findall(r"\d+", target))
-                if "token " in target and "position" in target
-                else (0, 0)
-            )
-            assert token == 0 or (row.worst[place] == token and new[place] == others.max())
-            clauses += 1
-    assert clauses >= 4
+        cache = model.run_with_cache(torch.tensor([row.worst]))[1]
+        for layer in range(2):
+            pattern = cache["pattern", layer][0, :, -1].detach()
+            assert np.allclose(result.attention[question, layer], pattern, atol=1e-5)
+    assert result.table["how"].str.contains(r"head \d\.\d gives").any()
 
 
 def test_a_run_and_a_model_of_transformers_are_attacked_alike():
@@ -253,7 +215,7 @@ def test_a_run_and_a_model_of_transformers_are_attacked_alike():
 
 
 def test_the_shipped_model_with_two_vanilla_layers_is_wrong_on_sequences_of_its_own_task():
-    falls = attack(Run.open(kept.path("vanilla-2-layers")), questions=3, sweeps=1)
+    falls = attack(Run.open(kept.path("vanilla-2-layers")), questions=2, restarts=1, sweeps=1)
     assert falls.sampled_accuracy == 1
     assert falls.accuracy == 0
     assert falls.table["in_task"].all()
@@ -277,7 +239,6 @@ def test_a_task_without_a_rule_can_be_attacked_in_any_sequence():
             {},
             "support is 'task', but it is not known which sequences the task 'depo' can draw",
         ),
-        (untrained(SMALL), {"support": "all"}, "There is no support 'all'"),
         (
             untrained(SMALL),
             {"questions": 0},

@@ -1,186 +1,24 @@
-"""Proofs against brute force over every sequence, for every option that they accept; planted
-faults; refusals.
-"""
+"""What certificates say, keep and refuse: planted faults, refusals, sets, files and their check."""
 
 import dataclasses
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.parametrizations import spectral_norm
 
 from ihlab import InductionTask, ModelConfig, Transformer
 from ihlab.certify import Certificate, certify, check
-from ihlab.certify.sequences import alternation, induction, recall, sequences_of
-from ihlab.hf import to_hf
+from ihlab.certify.sequences import automata_of, induction
 from ihlab.theory.constructions import checker, kv_shift_induction_head
-from tasks import IGNORE, ConfigError, MQARTask, NGramTask
+from tasks import IGNORE, ConfigError, MQARTask
+from tests.certify.brute_force import SMALL, TASK, is_induction, small
 
-TASK = InductionTask(vocab_size=4, length=4, min_token=0)
-SMALL = {
-    "n_layers": 1,
-    "d_model": 8,
-    "n_heads": 1,
-    "mlp": "none",
-    "attention": "kv_shift",
-    "positional": "none",
-}
+ONE_OF_EACH = [{}, {"positional": "learned"}, {"n_heads": 2, "positional": "rope"}]
 
 
-def small(seed, d_vocab=4, n_ctx=8, **fields):
-    """A random model with random biases and gains, in float64."""
-    model = Transformer(
-        ModelConfig(**{**SMALL, "d_vocab": d_vocab, "n_ctx": n_ctx, **fields}), seed=seed
-    ).double()
-    generator = torch.Generator().manual_seed(seed)
-    for name, weight in model.named_parameters():
-        if name.endswith((".bias", "norm.w", "ln1.w", "ln_final.w")):
-            weight.data = 1 + 0.5 * torch.randn(
-                weight.shape, generator=generator, dtype=torch.float64
-            )
-    return model.eval()
-
-
-def is_induction(tokens, query, answer):
-    """The rule in words: the query is last and has occurred before, and every earlier one is
-    followed by the answer.
-    """
-    *before, last = tokens
-    followers = [after for token, after in zip(before, tokens[1:], strict=True) if token == query]
-    return last == query and len(followers) > 0 and set(followers) == {answer}
-
-
-@torch.no_grad()
-def smallest_margin(model, sequences, answer):
-    """The smallest margin of all sequences, before the final norm's scale, which is 1 / hook_scale."""
-    scales = []
-    hooks = (
-        [("ln_final.hook_scale", lambda scale, hook: scales.append(scale[:, -1]))]
-        if model.cfg.norm == "rms"
-        else []
-    )
-    logits = model.run_with_hooks(torch.tensor(sequences), fwd_hooks=hooks)[:, -1]
-    others = logits.clone()
-    others[:, answer] = -torch.inf
-    margins = (logits[:, answer] - others.amax(dim=1)) * (scales[0][:, 0] if scales else 1.0)
-    return margins.min().item()
-
-
-ACCEPTED = [
-    {},
-    {"positional": "alibi"},
-    {"positional": "rope"},
-    {"positional": "rope", "rotary_frequencies": (0.7, 0.1, 0.05, 2.0), "rotary_scale": 1.2},
-    {"positional": "learned"},
-    {"attention": "k_shift"},
-    {"attention": "v_shift"},
-    {"attention": "vanilla"},
-    {"attention": "kv_gate"},
-    {"attention": "kv_sum1", "shift_share": "channel"},
-    {"attention": "kv_clip"},
-    {"norm": "none"},
-    {"residual": False},
-    {"tied_embeddings": True},
-    {"mask": "strict"},
-    {"mask": "strict", "positional": "learned"},
-    {"qk_norm": True},
-    {"bias": True},
-    {"shift_first": "own"},
-    {"d_vocab": 6},
-    {"n_heads": 2},
-    {"n_heads": 2, "n_key_value_heads": 1, "positional": "alibi"},
-    {"n_heads": 2, "positional": "learned", "qk_norm": True},
-]
-
-
-@pytest.mark.parametrize("fields", ACCEPTED, ids=str)
-def test_the_worst_of_all_sequences_is_that_of_brute_force(fields):
-    model, lengths, one_head = small(1, **fields), range(3, 7), fields.get("n_heads", 1) == 1
-    certificate = certify(model, TASK, lengths)
-    assert len(certificate.table) == 12 * len(lengths)
-    exact = (
-        2e-6 if model.cfg.positional == "rope" else 1e-11
-    )  # the model's own rotary tables are float32
-    sequences = {length: list(product(range(4), repeat=length)) for length in lengths}
-    for row in certificate.table.itertuples():
-        every = [
-            tokens
-            for tokens in sequences[row.length]
-            if is_induction(tokens, row.query, row.answer)
-        ]
-        smallest = smallest_margin(model, every, row.answer)
-        assert tuple(row.worst) in every
-        assert row.margin == pytest.approx(
-            smallest_margin(model, [row.worst], row.answer), abs=exact
-        )
-        assert row.bound <= smallest + exact
-        if one_head:
-            assert row.margin == pytest.approx(smallest, abs=exact)
-            assert row.bound == pytest.approx(smallest, abs=exact)
-        assert row.bound <= row.margin
-        assert {"proved": smallest > 0, "refuted": smallest < 0, "unknown": not one_head}[
-            row.verdict
-        ]
-
-
-CAMPAIGN = [pytest.param(fields, marks=pytest.mark.rare) for fields in ACCEPTED]
-SHARP = [
-    {"q_proj": 10.0},
-    {"q_proj": 100.0},
-    {"q_proj": 1000.0},
-    {"embed": 1e-6},
-    {"embed": 1e3},
-    {"embed": 1e6},
-]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("factors", SHARP, ids=str)
-@pytest.mark.parametrize("fields", [*ACCEPTED[::6], *CAMPAIGN], ids=str)
-def test_sharpened_models_have_no_false_row(fields, factors):
-    """A saturated softmax makes masses of e^-1000: they are 0 in float64, and still decide a
-    margin.
-    """
-    model = with_exact_angles(small(7, **{**fields, "d_vocab": 4}))
-    given = small(7, **{**fields, "d_vocab": 4})
-    for each in (model, given):
-        each.layers[0].attn.q_proj.weight *= factors.get("q_proj", 1)
-        each.embed.weight *= factors.get("embed", 1)
-    for row in certify(given, TASK, [3, 5]).table.itertuples():
-        every = [
-            t
-            for t in product(range(4), repeat=row.length)
-            if is_induction(t, row.query, row.answer)
-        ]
-        smallest, size = smallest_margin(model, every, row.answer), abs(row.margin)
-        off = 1e-9 * (1 + size)
-        assert row.bound - off <= smallest <= row.margin + off
-        assert (
-            row.verdict != {True: "refuted", False: "proved"}[smallest > 0] or abs(smallest) < off
-        )
-
-
-def with_exact_angles(model):
-    """The same model with rotary tables in float64, as the proof has them. (It would be refused: a
-    buffer changed.)
-    """
-    rotary, cfg = model.layers[0].attn.rotary, model.cfg
-    if rotary is not None:
-        angles = cfg.rotary_frequencies or cfg.rotary_base ** (
-            -np.arange(0, cfg.head_width, 2) / cfg.head_width
-        )
-        turns = torch.arange(cfg.n_ctx, dtype=torch.float64)[:, None] * torch.tensor(
-            np.asarray(angles)
-        )
-        cos, sin = (cfg.rotary_scale * each[:, None] for each in (turns.cos(), turns.sin()))
-        rotary.cos, rotary.signed_sin = (
-            torch.cat([cos, cos], dim=-1),
-            torch.cat([-sin, sin], dim=-1),
-        )
-    return model
-
-
-@pytest.mark.parametrize("fields", ACCEPTED[::7], ids=str)
+@pytest.mark.parametrize("fields", ONE_OF_EACH, ids=str)
 def test_verdicts_without_margins_are_the_same(fields):
     full, quick = (
         certify(small(2, **fields), TASK, range(2, 7), margins=each).table for each in (True, False)
@@ -194,9 +32,8 @@ def hand_set(sigma=0.05, slope=0.0, n_ctx=8):
     return kv_shift_induction_head(torch.eye(4, dtype=torch.float64), n_ctx, sigma, slope)
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.3])
-def test_the_construction_of_theorem_3_3_is_proved_far_beyond_brute_force(slope):
-    certificate = certify(hand_set(slope=slope), TASK, [3, 8, 40])
+def test_the_construction_of_theorem_3_3_is_proved_far_beyond_brute_force():
+    certificate = certify(hand_set(slope=0.3), TASK, [3, 8, 40])
     assert certificate.status == "proved"
     assert certificate.longest == 40
     assert certificate.verdict.startswith(
@@ -213,48 +50,18 @@ def test_other_constructions_and_one_vanilla_layer_are_refuted():
         assert is_induction(tokens, tokens[-1], tokens[tokens.index(tokens[-1]) + 1])
 
 
-WITH_MLP = [
-    {},
-    {"positional": "rope"},
-    {"positional": "learned"},
-    {"n_heads": 2, "attention": "k_shift"},
-]
-
-
 @torch.no_grad()
-@pytest.mark.parametrize("written", [0.02, 0.3])
-@pytest.mark.parametrize("fields", WITH_MLP, ids=str)
-def test_with_an_mlp_the_bound_is_below_every_sequence(fields, written):
-    """The MLP writes little, so that something is proved, or much, so that the bound is loose."""
-    model, verdicts = small(1, mlp="swiglu", **fields), set()
-    model.layers[0].mlp.out_proj.weight *= written
-    certificate = certify(model, TASK, range(3, 6))
-    for row in certificate.table.itertuples():
-        every = [
-            t
-            for t in product(range(4), repeat=row.length)
-            if is_induction(t, row.query, row.answer)
-        ]
-        smallest = smallest_margin(model, every, row.answer)
-        assert row.bound <= smallest + 2e-6
-        assert tuple(row.worst) in every
-        assert row.margin >= smallest - 2e-6
-        assert row.verdict != {True: "refuted", False: "proved"}[smallest > 0]
-        verdicts.add(row.verdict)
-    assert {"proved", "refuted"} <= verdicts or written > 0.1
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("faults", [30, pytest.param(200, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("faults", [12, pytest.param(200, marks=pytest.mark.rare)])
 def test_no_planted_fault_is_proved(faults):
     """One weight of a proved model is changed until a sequence fails. Every verdict is that of all
     sequences.
     """
     generator, planted = np.random.default_rng(faults), 0
-    every = [(tokens, answer) for tokens in product(range(4), repeat=5) for answer in range(4)]
-    every = [
-        (t, answer) for t, answer in every if answer != t[-1] and is_induction(t, t[-1], answer)
-    ]
+    every = []
+    for tokens in product(range(4), repeat=5):
+        for answer in {*range(4)} - {tokens[-1]}:
+            if is_induction(tokens, tokens[-1], answer):
+                every.append((tokens, answer))
     sequences, answers = (torch.tensor(each) for each in zip(*every, strict=True))
     while planted < faults:
         model = hand_set(sigma=0.2)
@@ -269,31 +76,20 @@ def test_no_planted_fault_is_proved(faults):
         planted += bool(wrong.any())
 
 
-HALF = torch.nn.Linear(8, 8, bias=False)
-
-
-def spectral(module):
-    torch.nn.utils.parametrizations.spectral_norm(module)
-
-
 CHANGED = {
     "forward hook": lambda m: m.register_forward_hook(lambda *a: -a[2]),
     "hook of a part": lambda m: m.unembed.register_forward_hook(lambda *a: -a[2]),
     "pre-hook": lambda m: m.layers[0].register_forward_pre_hook(lambda *a: None),
     "hook point": lambda m: m.add_hook("blocks.0.hook_attn_out", lambda x, hook: x),
-    "parametrisation": lambda m: spectral(m.layers[0].attn.q_proj),
+    "parametrisation": lambda m: spectral_norm(m.layers[0].attn.q_proj),
     "method": lambda m: setattr(m, "forward", lambda tokens: -type(m).forward(m, tokens)),
     "method of a part": lambda m: setattr(m.unembed, "forward", lambda x: x),
     "module": lambda m: setattr(m.layers[0], "attn", torch.nn.Identity()),
-    "module of a subclass": lambda m: setattr(
-        m.layers[0].attn, "q_proj", type("Own", (torch.nn.Linear,), {})(8, 8)
-    ),
     "new module": lambda m: m.add_module("own", torch.nn.Linear(2, 2)),
     "setting": lambda m: setattr(m.layers[0], "residual", False),
     "eps": lambda m: setattr(m.layers[0].ln1, "eps", 1.0),
     "buffer": lambda m: m.layers[0].attn.rotary.cos.neg_(),
     "weight": lambda m: m.embed.weight.data.fill_(float("nan")),
-    "infinite weight": lambda m: m.layers[0].attn.o_proj.weight.data.fill_(float("inf")),
     "shape": lambda m: setattr(m.layers[0].attn, "q_proj", torch.nn.Linear(8, 8)),
 }
 
@@ -301,7 +97,7 @@ CHANGED = {
 @torch.no_grad()
 @pytest.mark.parametrize("change", CHANGED)
 def test_a_model_that_is_more_than_its_weights_is_refused(change):
-    model = small(0, positional="rope").float()
+    model = small(0, positional="rope")
     certify(model, TASK, [3])
     CHANGED[change](model)
     with pytest.raises(ConfigError):
@@ -335,9 +131,10 @@ def test_a_model_that_fails_in_its_own_arithmetic_is_not_proved(dtype, scale):
 REFUSED = [
     ({"n_layers": 2}, "second layer"),
     ({"mlp": "gelu"}, "MLP"),
-    ({"mlp": "swiglu", "norm": "none"}, "norm='none'"),
+    ({"mlp": "swiglu"}, "`attack` can refute it"),
+    ({"qk_norm": True}, "qk_norm=True"),
     ({"norm": "layer"}, "LayerNorm"),
-    ({"shift_window": 3}, "more than two tokens"),
+    ({"shift_window": 3}, "shift_window=3"),
     ({"attention": "qkv_shift"}, "attention='qkv_shift'"),
     ({"attention": "gated_linear"}, "attention='gated_linear'"),
     ({"stream_shift": "added"}, "stream_shift='added'"),
@@ -356,40 +153,26 @@ def test_what_breaks_the_argument_is_named(fields, part):
         certify(model, TASK)
 
 
-def test_a_hugging_face_folder_has_the_certificate_of_its_model(tmp_path):
-    model = small(0, mlp="swiglu", positional="rope").float()
-    to_hf(model).save_pretrained(tmp_path)
-    one, other = (certify(source, TASK, [4]).table for source in (tmp_path, model))
-    assert one["verdict"].equals(other["verdict"])
-    np.testing.assert_allclose(one["bound"], other["bound"], rtol=1e-5)
-
-
 def test_other_refusals_name_the_cause(tmp_path):
-    model = small(0)
+    model, own = small(0), induction(range(4), 0, 1)
     cases = {
         "task": lambda: certify(model),
-        "ngram": lambda: certify(model, NGramTask(vocab_size=4, length=6, table_size=5)),
-        "period is 3": lambda: certify(
-            model, InductionTask(vocab_size=4, length=4, min_token=0, period=3)
-        ),
+        "mqar": lambda: certify(model, MQARTask(vocab_size=4, length=6, pairs=1)),
+        "period is 2": lambda: certify(model, InductionTask(vocab_size=20, length=4, period=2)),
         "lengths is": lambda: certify(model, TASK, []),
         "not a question": lambda: certify(model, TASK, questions=[(0, 0)]),
         "d_vocab is 4": lambda: certify(model, InductionTask(vocab_size=9, length=4, min_token=0)),
         "n_ctx=8": lambda: certify(small(0, positional="learned"), TASK, [9]),
         "dropout": lambda: certify(small(0, dropout=0.1).train(), TASK),
-        "own automata": lambda: certify(
-            model, None, [3], questions=[induction(range(4), 0, 1)]
-        ).save(tmp_path / "x"),
-        "leave path out": lambda: certify(
-            model, None, [3], questions=[induction(range(4), 0, 1)], path=tmp_path / "x"
-        ),
+        "own automata": lambda: certify(model, None, [3], questions=[own]).save(tmp_path / "x"),
+        "leave path out": lambda: certify(model, None, [3], questions=[own], path=tmp_path / "x"),
         "sequence of 2 tokens": lambda: certify(model, TASK, [2]),
         "A length is 3.0": lambda: certify(model, TASK, [3.0]),
         "from 2 to 4096": lambda: certify(model, TASK, [5000]),
         "at least one question": lambda: certify(model, TASK, questions=[]),
         "must be a pair": lambda: certify(model, TASK, questions=[3]),
         "different alphabets": lambda: certify(
-            model, None, [3], questions=[induction(range(4), 0, 1), induction(range(3), 0, 1)]
+            model, None, [3], questions=[own, induction(range(3), 0, 1)]
         ),
     }
     for part, call in cases.items():
@@ -412,96 +195,37 @@ def test_automata_that_do_not_fit_are_refused(part):
 
 
 @pytest.mark.parametrize("bos", [False, True])
-def test_automata_hold_what_their_rules_say(bos):
-    first = 4 if bos else None
-    for length in (3, 4, 5):
+@pytest.mark.parametrize("answer", [1, 2], ids=["another", "the query itself"])
+def test_automata_hold_and_count_what_their_rule_says(bos, answer):
+    automaton = induction(range(4), 2, answer, 4 if bos else None)
+    counts = automaton.counts(5)
+    for length in (2, 3, 4, 5):
+        n_held = 0
         for tokens in product(range(5), repeat=length):
             content = tokens[1:] if bos else tokens
             allowed = 4 not in content and (not bos or tokens[0] == 4)
-            assert induction(range(4), 2, 1, first).holds(tokens) == (
-                allowed and is_induction(content, 2, 1)
-            )
-            in_turn = all({before, after} == {1, 2} for before, after in pairwise(content))
-            alternating = len(content) >= 3 and content[-1] == 2 and in_turn
-            assert alternation(range(4), 2, 1, first).holds(tokens) == (allowed and alternating)
+            right = allowed and len(content) > 0 and is_induction(content, 2, answer)
+            assert automaton.holds(tokens) == right
+            n_held += right
+        assert counts[length] == n_held
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        InductionTask(vocab_size=12, length=10, min_token=2),
-        InductionTask(vocab_size=12, length=10, min_token=2, bos=True),
-        InductionTask(vocab_size=12, length=10, min_token=2, score_immediate=True),
-        InductionTask(vocab_size=6, length=5, min_token=0, period=2),
-        MQARTask(vocab_size=12, length=14, pairs=3, fill="blank", power_a=1.0),
-        MQARTask(vocab_size=12, length=14, pairs=3, fill="random", power_a=1.0),
-    ],
-    ids=str,
-)
-def test_every_question_that_a_task_draws_is_in_its_set(task):
-    batch = task.batch(100_000, np.random.default_rng(0))
-    questions, of_question = sequences_of(task)
-    scored = np.argwhere(batch.answers != IGNORE)
-    queries, answers = (each[scored[:, 0], scored[:, 1]] for each in (batch.inputs, batch.answers))
-    found = 0
-    for question in questions:
-        automaton, mine = (
-            of_question(*question),
-            (queries == question[0]) & (answers == question[1]),
-        )
-        for position in np.unique(scored[mine, 1]):
-            rows = scored[mine & (scored[:, 1] == position), 0]
-            assert held(automaton, batch.inputs[rows, : position + 1]).all()
-            found += len(rows)
-    assert found == len(scored)
-
-
-def held(automaton, rows):
-    """Which rows an automaton holds, all at once; `Sequences.holds` reads one."""
-    places = np.searchsorted(automaton.alphabet, rows)
-    state, inside = automaton.first[places[:, 0]], np.ones(len(rows), bool)
-    for number in range(1, rows.shape[1]):
-        inside &= state >= 0
-        asks = automaton.asks[state]
-        state = automaton.follow[automaton.rule[state, places[:, number - 1]], places[:, number]]
-    assert automaton.holds(rows[0]) == (inside & asks & (state >= 0))[0]
-    return inside & asks & (state >= 0) & (rows[:, -1] == automaton.query)
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        InductionTask(vocab_size=4, length=4, min_token=0),
-        InductionTask(vocab_size=4, length=4, min_token=0, score_immediate=True),
-        InductionTask(vocab_size=5, length=4, min_token=0, bos=True),
-        InductionTask(vocab_size=4, length=4, min_token=0, period=2),
-        MQARTask(vocab_size=6, length=8, pairs=2, fill="random"),
-        MQARTask(vocab_size=6, length=8, pairs=2, fill="blank"),
-    ],
-    ids=str,
-)
-def test_counts_are_those_of_brute_force(task):
-    pairs, of_question = sequences_of(task)
-    ids = of_question(*pairs[0]).alphabet
-    for pair in pairs[:: max(1, len(pairs) // 3)]:
-        automaton = of_question(*pair)
-        for length in (2, 3, 5):
-            counted = sum(automaton.holds(tokens) for tokens in product(ids, repeat=length))
-            assert automaton.counts(5)[length] == counted
+@pytest.mark.parametrize("fields", [{}, {"bos": True}, {"score_immediate": True}], ids=str)
+def test_every_question_that_a_task_draws_is_in_its_set(fields):
+    task = InductionTask(vocab_size=12, length=10, min_token=2, **fields)
+    batch = task.batch(5_000, np.random.default_rng(0))
+    automata = {(each.query, each.answer): each for each in automata_of(task)}
+    for row, position in np.argwhere(batch.answers != IGNORE):
+        tokens = batch.inputs[row, : position + 1]
+        assert automata[tokens[-1], batch.answers[row, position]].holds(tokens)
 
 
 def test_the_set_says_what_is_in_it():
     fields = {"vocab_size": 4, "length": 4, "min_token": 0}
-    inside = sum(
-        is_induction(t, t[-1], a)
-        for t in product(range(4), repeat=4)
-        for a in range(4)
-        if a != t[-1]
-    )
     said = certify(small(0), InductionTask(**fields), [4]).set
     assert said == (
         "every sequence of 4 tokens over 4 ids whose last token has come before, always followed by one and the same "
-        f"other token ({100 * inside / 4**4:.2g} % of all)"
+        "other token (28 % of all)"
     )
     immediate = certify(small(0), InductionTask(**fields, score_immediate=True), [2, 3])
     assert "one and the same token (" in immediate.set
@@ -516,23 +240,7 @@ def test_the_set_says_what_is_in_it():
     )
 
 
-def test_recall_needs_the_key_with_this_value():
-    task = MQARTask(vocab_size=8, length=8, pairs=2, fill="blank")
-    of_pairs = recall(task, 2, 5)
-    assert of_pairs.holds([2, 5, 3, 4, 2])
-    assert of_pairs.holds([3, 4, 2, 5, 3, 0, 2])
-    for other in (
-        [2, 4, 3, 5, 2],
-        [3, 5, 1, 4, 2],
-        [2, 5, 3, 4, 0],
-        [2, 5, 3, 4, 0, 2],
-        [2, 5, 3, 4, 2, 0, 2],
-        [2, 5, 2],
-    ):
-        assert not of_pairs.holds(other), other
-
-
-@pytest.mark.parametrize("fields", ACCEPTED[::3], ids=str)
+@pytest.mark.parametrize("fields", ONE_OF_EACH, ids=str)
 def test_the_check_agrees_on_every_row_and_finds_a_false_one(fields, tmp_path):
     model = small(3, **fields)
     certificate = certify(model, TASK, range(3, 6))
@@ -556,9 +264,6 @@ def test_a_certificate_is_checked(tmp_path):
     assert (stored.verdict, stored.key, stored.task) == (certificate.verdict, certificate.key, TASK)
     with pytest.raises(ConfigError, match="another model"):
         check(path, hand_set(slope=0.2))
-    certify(with_mlp := small(0, mlp="swiglu"), TASK, [3]).save(tmp_path / "mlp")
-    with pytest.raises(ConfigError, match="no bound of an MLP"):
-        check(tmp_path / "mlp", with_mlp)
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(ConfigError, match=r"proof\.safetensors"):
         check(path, model)

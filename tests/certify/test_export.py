@@ -14,39 +14,23 @@ import torch
 from ihlab import InductionTask, ModelConfig, Transformer
 from ihlab.certify import Certificate, certify, standalone
 from ihlab.certify.export import export
-from tasks import ConfigError, MQARTask
+from tasks import ConfigError
+from tests.certify.brute_force import SMALL
 
 LENGTHS = range(3, 7)
-SMALL = {
-    "n_layers": 1,
-    "d_model": 8,
-    "n_heads": 1,
-    "mlp": "none",
-    "attention": "kv_shift",
-    "positional": "none",
-}
 OPPOSITE = {"proved": "refuted", "refuted": "proved"}
 COVERED = [
     {},
-    {"positional": "rope"},
+    {"positional": "rope", "attention": "k_shift"},
     {"positional": "rope", "rotary_frequencies": (0.7, -0.1, 7.9, 2.0), "rotary_scale": 1.2},
     {"positional": "rope", "rotary_base": 0.5, "attention": "vanilla"},
-    {"positional": "alibi"},
+    {"positional": "alibi", "attention": "v_shift"},
     {"positional": "alibi", "alibi_slopes": (-0.3,), "shift_first": "own"},
-    {"positional": "learned"},
+    {"positional": "learned", "shift_share": "channel"},
     {"positional": "learned", "shift_first": "own", "norm": "none"},
-    {"attention": "k_shift"},
-    {"attention": "v_shift"},
-    {"attention": "vanilla"},
-    {"attention": "kv_clip"},
-    {"attention": "kv_project"},
-    {"shift_share": "channel"},
-    {"norm": "none"},
-    {"residual": False},
-    {"tied_embeddings": True},
-    {"shift_first": "own"},
-    {"unembedding": "none"},
-    {"d_vocab": 7},
+    {"attention": "kv_clip", "residual": False},
+    {"attention": "kv_project", "tied_embeddings": True},
+    {"shift_share": "channel", "unembedding": "none", "d_vocab": 7},
 ]
 
 
@@ -139,9 +123,7 @@ FORGED_ROWS = {
     "all unknown": lambda rows: [{**row, "verdict": "unknown"} for row in rows],
     "another word": lambda rows: [{**row, "verdict": row["verdict"].capitalize()} for row in rows],
     "length 2": changed(0, length="2"),
-    "length 7": changed(0, length="7"),
     "no number": changed(0, length="three"),
-    "a float": changed(0, length="3.0"),
     "a space": changed(0, length=" 3"),
     "an unknown token": changed(0, query="9"),
     "the query as the answer": changed(0, query="0", answer="0"),
@@ -171,10 +153,8 @@ FORGED_MODELS = {
     "other lengths": edited(lengths=[3, 4]),
     "no lengths": edited(lengths=[]),
     "other ids": edited(ids=[0, 3]),
-    "no ids": edited(ids=[0, 0]),
     "no weights": edited(weights={}),
     "NaN": weighted("embed", lambda rows: [["nan"] * 8, *rows[1:]]),
-    "infinite": weighted("out", lambda rows: [["inf"] * 8, *rows[1:]]),
     "no text": weighted("q", lambda rows: [[1.5] * 8, *rows[1:]]),
     "swapped answers": weighted("unembed", lambda rows: rows[::-1]),
     "minus the values": weighted(
@@ -193,7 +173,7 @@ def test_forged_models_are_not_accepted(forgery, folder):
 
 
 @pytest.mark.parametrize("name", ["model.json", "rows.csv"])
-@pytest.mark.parametrize("text", ["", "{}", "[]", "length,query\n", "\0", "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "[]", "\0", "[" * 100_000])
 def test_damaged_files_are_not_accepted(name, text, folder):
     (folder / name).write_text(text)
     assert checked(folder)[0] == 1
@@ -201,13 +181,9 @@ def test_damaged_files_are_not_accepted(name, text, folder):
 
 def test_the_checker_takes_the_folder_as_an_argument(folder, tmp_path):
     program = [sys.executable, "-I", "-S", standalone.__file__]
-    assert subprocess.run([*program, str(folder)], capture_output=True, check=False).returncode == 0
-    assert (
-        subprocess.run(
-            [*program, str(tmp_path / "none")], capture_output=True, check=False
-        ).returncode
-        == 1
-    )
+    for given, code in ((folder, 0), (tmp_path / "none", 1)):
+        done = subprocess.run([*program, str(given)], capture_output=True, check=False)
+        assert done.returncode == code
 
 
 def test_the_checker_is_short_and_needs_the_standard_library_only():
@@ -240,14 +216,12 @@ def test_a_folder_is_replaced_file_by_file_unless_it_holds_others(folder):
 
 REFUSED = {
     "n_heads=2": {"n_heads": 2},
-    "mlp='swiglu'": {"mlp": "swiglu"},
-    "qk_norm=True": {"qk_norm": True},
     "bias=True": {"bias": True},
     "mask='strict'": {"mask": "strict"},
     "attention='kv_gate'": {"attention": "kv_gate"},
     "attention='kv_sum1'": {"attention": "kv_sum1"},
     "33 ids": {"d_vocab": 33},
-    "angle is 8 per": {"positional": "rope", "rotary_frequencies": (-8.0, 0.1, 0.1, 0.1)},
+    "angle of 8 per": {"positional": "rope", "rotary_frequencies": (-8.0, 0.1, 0.1, 0.1)},
 }
 
 
@@ -263,10 +237,8 @@ def test_tasks_and_certificates_that_the_checker_does_not_cover_are_refused(tmp_
     model = Transformer(ModelConfig(**SMALL, d_vocab=8, n_ctx=8))
     small = {"vocab_size": 6, "length": 4, "min_token": 0}
     for said, task in {
-        "period is 2": InductionTask(**small, period=2),
-        "bos is True": InductionTask(**small, bos=True),
-        "score_immediate is True": InductionTask(**small, score_immediate=True),
-        "task is 'mqar'": MQARTask(vocab_size=8, length=8, pairs=2),
+        "bos=True": InductionTask(**small, bos=True),
+        "score_immediate=True": InductionTask(**small, score_immediate=True),
     }.items():
         with pytest.raises(ConfigError, match=said):
             export(certify(model, task, [4, 5, 6]), tmp_path / "proof")
