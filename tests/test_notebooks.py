@@ -228,7 +228,7 @@ def test_a_saved_notebook_is_executed_and_needs_no_network(path):
         assert "<progress" not in page
         assert '<script src="http' not in page
         # A forge shows a still in place of a picture to explore.
-        assert stills.PLOTLY not in shown or stills.STILL in shown or path.stem == "14_proofs"
+        assert stills.PLOTLY not in shown or stills.STILL in shown
 
 
 # From scratch

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from ihlab.certify import walks
+from ihlab.certify import ratios, walks
 from ihlab.certify.certificate import PROVED, UNKNOWN
 from ihlab.certify.sequences import Sequences
 from ihlab.certify.tables import ModelTables
-from ihlab.certify.walks import PairTables
+from ihlab.certify.walks import PairTables, Question
 from ihlab.model.transformer import Transformer
 
 POSITIVE, NO_WALK = 1, 2
@@ -59,7 +59,9 @@ class OneHead:
 
 
 class SeveralHeads(OneHead):
-    """Judges questions on a model of several heads. A bound is the sum of each head's least mean."""
+    """Judges questions on a model of several heads. A bound is the sum of each head's least mean,
+    or found by branching where this sum is not above 0.
+    """
 
     def judge(
         self, sequences: Sequences, lengths: Sequence[int], with_margin: set[int]
@@ -68,15 +70,34 @@ class SeveralHeads(OneHead):
         question, rows = sequences.question, []
         tables = self.tables(question.query, lengths[-1])
         for length in lengths:
-            bound, of_heads = walks.sum_of_heads(tables, question, length)
+            bounds, of_heads = walks.sums_of_heads(tables, question, length)
+            bound = float(bounds.min())
             if bound == np.inf:  # no sequence has this length
                 continue
             margins = [walks.nearest_rival(tables, question.answer, walk)[0] for walk in of_heads]
             walk, margin = of_heads[int(np.argmin(margins))], min(margins)
             if bound <= 0 < margin:
                 walk, margin = self._descend(tables, sequences, walk, margin)
+            if bound <= 0 < margin:
+                bound, near = self._branch(tables, question, bounds, walk)
+                known, _ = walks.nearest_rival(tables, question.answer, near)
+                if known < margin:
+                    walk, margin = near, known
             rows.append(_row(sequences, length, bound > 0, bound, margin, walk))
         return rows
+
+    def _branch(
+        self, tables: PairTables, question: Question, bounds: np.ndarray, walk: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """Return the bound after branching for every rival whose bound is not above 0, up to one
+        for whom it stays so, and the walk with the least margin against it that was met.
+        """
+        for rival in np.flatnonzero(bounds <= 0):
+            bound, walk = ratios.branched(tables, question, rival, walk)
+            if bound <= 0:
+                break
+            bounds[rival] = bound
+        return float(bounds.min()), walk
 
     def _descend(
         self, tables: PairTables, sequences: Sequences, walk: np.ndarray, margin: float

@@ -381,12 +381,13 @@ def smallest_margin(
 
 
 @compiled
-def sum_of_heads(tables: PairTables, question: Question, length: int) -> tuple[float, Array]:
-    """Return a lower bound of the margins of all walks of a length, and each head's worst walk for
-    it: the smallest sum over heads of `least_mean`, of all rivals. Return inf without a walk.
+def sums_of_heads(tables: PairTables, question: Question, length: int) -> tuple[Array, Array]:
+    """Return a lower bound of the margins of all walks of a length against each rival, the sum over
+    heads of `least_mean`, and each head's worst walk for the smallest one. Return inf without a walk.
     """
     mass, read, direct = tables
     answer, n_heads, smallest = question.answer, len(mass.low), np.inf
+    bounds = np.full(len(direct.low), np.inf)
     walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
     for rival in range(len(direct.low)):
         if rival == answer:
@@ -399,10 +400,11 @@ def sum_of_heads(tables: PairTables, question: Question, length: int) -> tuple[f
                 gain.flat[i] = below(low.flat[i] - high.flat[i])
             level, walk = least_mean(of_head(mass, head), gain, question, length)
             if not len(walk):
-                return np.inf, walks
+                return bounds, walks
             total = below(total + level)
             trial[head] = walk
+        bounds[rival] = total
         if total < smallest:
             smallest = total
             walks[:] = trial
-    return smallest, walks
+    return bounds, walks
