@@ -6,14 +6,14 @@ from ihlab.runtime.lazy import lazy
 
 if TYPE_CHECKING:
     from ihlab.attribution.estimates import attribute
-    from ihlab.attribution.libraries import METHODS
+    from ihlab.attribution.methods import METHODS
     from ihlab.attribution.problems import Problem, problem
     from ihlab.attribution.registry import register_method
     from ihlab.attribution.scores import compare
     from ihlab.attribution.truth import exact
 
 _HOME = {
-    "METHODS": "ihlab.attribution.libraries",
+    "METHODS": "ihlab.attribution.methods",
     "Problem": "ihlab.attribution.problems",
     "attribute": "ihlab.attribution.estimates",
     "compare": "ihlab.attribution.scores",

@@ -44,9 +44,9 @@ def edited(problem: Problem, edits: Edits) -> AbstractContextManager[Any]:
     does.
     """
     if isinstance(problem.model, OurModel):
-        hooks = [
-            (_name(place), lambda x, hook, f=function: f(x)) for place, function in edits.items()
-        ]
+        hooks: list[Any] = []
+        for place, function in edits.items():
+            hooks.append((_name(place), lambda x, hook, f=function: f(x)))
         return problem.transformer.hooks(fwd_hooks=hooks)
     with ExitStack() as stack:
         for place, function in edits.items():
@@ -136,9 +136,8 @@ def clean_and_corrupted(
     """Return activations on the clean and on the corrupted prompts. Raises `ConfigError` as
     `activations` does.
     """
-    return activations(problem, problem.clean, places), activations(
-        problem, problem.corrupted, places
-    )
+    clean = activations(problem, problem.clean, places)
+    return clean, activations(problem, problem.corrupted, places)
 
 
 @torch.no_grad()
@@ -192,16 +191,14 @@ def gradients(
     x: dict[Place, Tensor] = {}
     edits = dict(edits or {})
     start = edits.get(START, lambda value: value)
-    edits[START] = lambda value: (
-        start(value).detach().requires_grad_()
-    )  # frozen weights alone would give no graph
+    # Frozen weights alone would give no graph.
+    edits[START] = lambda value: start(value).detach().requires_grad_()
     with edited(problem, noting(x, [*places, *noted], edits)):
         try:
             metric = problem.measured(tokens)
         except RuntimeError as error:
-            other_cause = "Inference tensors cannot be saved" not in str(error)
             require(
-                other_cause,
+                "Inference tensors cannot be saved" not in str(error),
                 "A weight of the model, or a tensor of the metric, was made in torch.inference_mode, so that "
                 "there is no gradient: make it outside.",
             )

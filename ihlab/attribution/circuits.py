@@ -3,13 +3,14 @@ Shapley value.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, permutations, product
+from itertools import permutations, product
 from math import factorial, prod
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy import special
 
 from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
 from ihlab.attribution.problems import INPUTS, Problem, with_all_metrics
@@ -47,12 +48,12 @@ class Faithfulness:
     def __init__(self, problem: Problem, nodes: str = "head") -> None:
         self.problem, table = problem, problem.nodes(nodes)
         kinds: tuple[str, ...] = ("z",)
-        of_node = ["z"] * len(table)
         if nodes == "input":
-            kinds, of_node = INPUTS, table["input"].tolist()
-        self.places = list(
-            zip(of_node, table["layer"].tolist(), table["head"].tolist(), strict=True)
-        )
+            kinds = INPUTS
+        else:
+            table["input"] = "z"
+        columns = table[["input", "layer", "head"]]
+        self.places = list(columns.itertuples(index=False, name=None))
         self.all = (1 << len(table)) - 1
         self._corrupted = activations(problem, problem.corrupted, in_each_layer(problem, *kinds))
         self.metric: dict[int, float] = {}
@@ -63,21 +64,16 @@ class Faithfulness:
         self.metric |= self.measured([0, self.all, *wanted])
         none, whole = self.metric[0], self.metric[self.all]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (np.array([self.metric[each] for each in wanted]) - none) / np.float64(
-                whole - none
-            )
+            return (np.array([*map(self.metric.get, wanted)]) - none) / np.float64(whole - none)
 
     def measured(self, circuits: Iterable[int]) -> dict[int, Any]:
         """Return the mean metric of the circuits that `metric` does not have."""
         missing = [each for each in dict.fromkeys(circuits) if each not in self.metric]
         of_circuit: dict[int, Any] = {}
-        if not missing:
-            return of_circuit
         for start in tracked(range(0, len(missing), AT_A_TIME), "patching circuits"):
             some = missing[start : start + AT_A_TIME]
-            metric = patched(
-                self.problem, self.problem.clean, [self._without(each) for each in some]
-            )
+            patches = [self._without(each) for each in some]
+            metric = patched(self.problem, self.problem.clean, patches)
             of_circuit |= dict(zip(some, metric.double().mean(dim=-1).tolist(), strict=True))
         return of_circuit
 
@@ -129,11 +125,13 @@ def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
     """Return orders of the nodes by rising x: every order of ties, or `draws` random orders (seed
     0) if fewer.
     """
-    ties = [np.flatnonzero(x == value).tolist() for value in np.unique(x)]
+    ties = [np.flatnonzero(x == value) for value in np.unique(x)]
     if prod(factorial(min(len(tie), 12)) for tie in ties) <= draws:
-        return [list(chain.from_iterable(parts)) for parts in product(*map(permutations, ties))]
-    rng = np.random.default_rng(0)
-    return [np.concatenate(list(map(rng.permutation, ties))).tolist() for _ in range(draws)]
+        drawn: Iterable[Any] = product(*map(permutations, ties))
+    else:
+        rng = np.random.default_rng(0)
+        drawn = ([*map(rng.permutation, ties)] for _ in range(draws))
+    return [np.concatenate(parts).astype(int).tolist() for parts in drawn]
 
 
 @own_settings()
@@ -160,13 +158,8 @@ def circuits(
         f"The model has {n} nodes, but all circuits can be measured of at most {MOST_NODES}.",
     )
     masks = np.arange(1 << n)
-    return pd.DataFrame(
-        {
-            "mask": masks,
-            "size": [mask.bit_count() for mask in masks.tolist()],
-            "faithfulness": measured(masks.tolist()),
-        }
-    )
+    size = np.bitwise_count(masks).astype(int)
+    return pd.DataFrame({"mask": masks, "size": size, "faithfulness": measured(masks.tolist())})
 
 
 def curves_known(problem: Problem, nodes: str) -> bool:
@@ -201,9 +194,8 @@ def shapley(problem: Problem) -> pd.DataFrame:
     """Return the heads with their `shapley` value (`shapley_values`). Raises `ConfigError` as
     `circuits` does.
     """
-    return problem.nodes("head").assign(
-        shapley=shapley_values(circuits(problem)["faithfulness"].to_numpy())
-    )
+    faithfulness = circuits(problem)["faithfulness"].to_numpy()
+    return problem.nodes("head").assign(shapley=shapley_values(faithfulness))
 
 
 def shapley_values(faithfulness: Float[np.ndarray, " circuit"]) -> Float[np.ndarray, " node"]:
@@ -216,8 +208,9 @@ def shapley_values(faithfulness: Float[np.ndarray, " circuit"]) -> Float[np.ndar
     """
     n = len(faithfulness).bit_length() - 1
     masks = np.arange(len(faithfulness))
-    size = np.array([mask.bit_count() for mask in masks.tolist()])
-    weight = np.array([factorial(k) * factorial(n - k - 1) / factorial(n) for k in range(n)])
+    size = np.bitwise_count(masks)
+    k = np.arange(n)
+    weight = 1 / (n * special.comb(n - 1, k))  # k! (n - k - 1)! / n!
     value = []
     for node in range(n):
         without = masks[masks >> node & 1 == 0]

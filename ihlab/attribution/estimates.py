@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.libraries import METHODS
+from ihlab.attribution.methods import METHODS
 from ihlab.attribution.problems import Problem, counted, table_of
 from ihlab.runtime.settings import own_settings
 from tasks.config import ConfigError, choose, require

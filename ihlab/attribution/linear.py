@@ -51,15 +51,13 @@ def linear(
     the gradient is with respect to the residual stream, through only the later head's input at
     which the edge ends.
     """
-    edits = dict(edits or {}) | (
-        dict.fromkeys(norm_scales(problem), Tensor.detach) if frozen_norms else {}
-    )
+    edits = dict(edits or {})
+    if frozen_norms:
+        edits |= dict.fromkeys(norm_scales(problem), Tensor.detach)
     places = places_of(problem, nodes)
     if nodes == "edge":
-        inputs, streams = (
-            in_each_layer(problem, *INPUTS, "z"),
-            in_each_layer(problem, "resid_pre")[1:],
-        )
+        inputs = in_each_layer(problem, *INPUTS, "z")
+        streams = in_each_layer(problem, "resid_pre")[1:]
         x, slopes = gradients(problem, tokens, inputs, edits, noted=[*streams, *places])
         written = {place: value(place, x[place].detach()) for place in places}
         return _of_edges(problem, written, x, by_head(problem, x, slopes))
@@ -68,21 +66,18 @@ def linear(
     values = {place: value(place, x[place].detach()) for place in places}
     if nodes == "input":
         slopes = by_head(problem, x, slopes)
-        values = {place: _copied(problem, each) for place, each in values.items()}
-    products = torch.stack([(values[place] * slopes[place]).sum(dim=3) for place in places], dim=1)
+    of_place = []
+    for place in places:
+        copies = problem.model.n_heads // values[place].shape[2]  # query heads that read each key
+        of_head = values[place].repeat_interleave(copies, dim=2)
+        of_place.append((of_head * slopes[place]).sum(dim=3))
+    products = torch.stack(of_place, dim=1)
     if nodes == "position":
         masks = problem.position_masks().to(products)
         return torch.einsum("blph,kbp->blhk", products, masks).flatten(1)
     of_kind = 1 if nodes == "head" else len(INPUTS)
     by_kind = products.sum(dim=2).unflatten(1, (of_kind, -1))  # [prompt, kind, layer, head]
     return by_kind.permute(0, 2, 3, 1).flatten(1)
-
-
-def _copied(
-    problem: Problem, x: Float[Tensor, "batch pos kv_head d_head"]
-) -> Float[Tensor, "batch pos head d_head"]:
-    """Return keys or values with one copy for each query head that reads them."""
-    return x.repeat_interleave(problem.model.n_heads // x.shape[2], dim=2)
 
 
 def by_head(
@@ -98,11 +93,10 @@ def by_head(
         n_keys = x[kind, layer].shape[2]
         if n_keys < n_heads:
             of_group: list[Tensor] = []
+            grouped = slopes["z", layer].unflatten(2, (n_keys, -1))
             for member in range(n_heads // n_keys):
-                only = torch.zeros_like(slopes["z", layer]).unflatten(2, (n_keys, -1))
-                only[:, :, :, member] = slopes["z", layer].unflatten(2, (n_keys, -1))[
-                    :, :, :, member
-                ]
+                only = torch.zeros_like(grouped)
+                only[:, :, :, member] = grouped[:, :, :, member]
                 of_group += torch.autograd.grad(
                     x["z", layer], x[kind, layer], only.flatten(2, 3), retain_graph=True
                 )
@@ -113,10 +107,8 @@ def by_head(
 def _of_edges(
     problem: Problem, written: Values, x: Values, slopes: Values
 ) -> Float[Tensor, "prompt edge"]:
-    n_layers = problem.model.n_layers
-    read = [
-        _stream_gradients(x, slopes, layer, problem.model.n_heads) for layer in range(1, n_layers)
-    ]
+    n_layers, n_heads = problem.model.n_layers, problem.model.n_heads
+    read = [_stream_gradients(x, slopes, layer, n_heads) for layer in range(1, n_layers)]
     estimates = []
     for early in range(n_layers - 1):
         later = torch.cat(read[early:])

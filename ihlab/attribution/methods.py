@@ -32,9 +32,12 @@ from ihlab.attribution.truth import exact_effects, patched_paths
 from ihlab.interp.ablation import replacement
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.patching import replacing_layers
-from tasks.config import require, require_integer
+from tasks.config import ConfigError, require, require_integer
 
-__all__ = ["METHODS"]
+__all__ = ["LIBRARIES", "METHODS"]
+
+LIBRARIES = ("gim",)
+"""The methods that call another library."""
 
 Estimates = Float[Tensor, "prompt node"]
 
@@ -52,14 +55,7 @@ def attribution_patching(problem: Problem, nodes: str, frozen_norms: bool = Fals
     Nanda 2023 (neelnanda.io/attribution-patching); for edges it is EAP (Syed et al. 2023, arXiv
     2310.10348). With `frozen_norms` no gradient flows through the scale of a norm.
     """
-    clean = activations(problem, problem.clean, places_of(problem, nodes))
-    return linear(
-        problem,
-        nodes,
-        problem.corrupted,
-        lambda place, activation: clean[place] - activation,
-        frozen_norms=frozen_norms,
-    )
+    return _atp(problem, nodes, frozen_norms=frozen_norms)
 
 
 @register_method("frozen-norms")
@@ -108,9 +104,8 @@ def eap_gp(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
     def descent(clean: Tensor, corrupted: Tensor) -> list[Tensor]:
         points = [clean]
         for _ in range(steps):
-            slope = gradients(
-                distance, problem.clean, [START], holding({START: points[-1]}, [START])
-            )[1][START]
+            here = holding({START: points[-1]}, [START])
+            slope = gradients(distance, problem.clean, [START], here)[1][START]
             length = slope.flatten(1).norm(dim=1).clamp_min(torch.finfo(slope.dtype).tiny)
             points.append(points[-1] - slope / length[:, None, None])
         return points[1:]
@@ -130,19 +125,11 @@ def _along_a_path(
     """
     places = places_of(problem, nodes)
     clean, corrupted = clean_and_corrupted(problem, [START, *places])
+    change = lambda place, _: clean[place] - corrupted[place]  # noqa: E731
     estimates = []
     for point in path(clean[START], corrupted[START]):
-        change = lambda place, _: clean[place] - corrupted[place]  # noqa: E731
-        estimates.append(
-            linear(
-                problem,
-                nodes,
-                problem.clean,
-                change,
-                holding({START: point}, [START]),
-                frozen_norms,
-            )
-        )
+        here = holding({START: point}, [START])
+        estimates.append(linear(problem, nodes, problem.clean, change, here, frozen_norms))
     return torch.stack(estimates).mean(dim=0)
 
 
@@ -182,10 +169,8 @@ def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estim
         for head in range(problem.model.n_heads):
             between = corrupted[place].repeat(steps, 1, 1, 1).unflatten(0, (steps, -1))
             between[:, :, :, head] += middle[:, None, None, None].to(change) * change[:, :, head]
-            only = between[:, :, :, head].flatten(0, 1)
-            _, slopes = gradients(
-                several, several.corrupted, [place], {place: partial(_with_head, head, only)}
-            )
+            moved = partial(_with_head, head, between[:, :, :, head].flatten(0, 1))
+            _, slopes = gradients(several, several.corrupted, [place], {place: moved})
             slope = slopes[place][:, :, head].unflatten(0, (steps, -1)).mean(dim=0)
             estimates[place[0], place[1], head] = (change[:, :, head] * slope).sum(dim=(1, 2))
     table = problem.nodes(nodes)
@@ -215,7 +200,7 @@ def atp_qk(problem: Problem, nodes: str) -> Estimates:
     correction in the paper, so "head" is plain AtP. For edges, the query or key is the one that the
     later head computes from the patched stream: our extension.
     """
-    return _atp(problem, nodes, _pattern_changes(problem, nodes), {})
+    return _atp(problem, nodes, _pattern_changes(problem, nodes))
 
 
 @register_method("atp-star")
@@ -231,7 +216,7 @@ def atp_star(problem: Problem, nodes: str) -> Estimates:
     layer: only the head's direct effect is left. With one layer the estimate is that of "atp-qk".
     """
     changes = _pattern_changes(problem, nodes)
-    whole = _atp(problem, nodes, changes, {})
+    whole = _atp(problem, nodes, changes)
     if problem.model.n_layers == 1:
         return whole
     sizes = torch.zeros_like(whole)
@@ -284,37 +269,32 @@ def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
     if nodes == "edge":
         layers = range(problem.model.n_layers)
         for sender, layer, kind, pattern in patched_paths(problem, layers, ("q", "k"), "pattern"):
-            add(
-                ("pattern", layer),
-                pattern,
-                from_layer=sender[0],
-                from_head=sender[1],
-                to_layer=layer,
-                input=kind,
-            )
+            ends = {"from_layer": sender[0], "from_head": sender[1], "to_layer": layer}
+            add(("pattern", layer), pattern, **ends, input=kind)
         return changes
     clean = activations(problem, problem.clean, in_each_layer(problem, "q", "k"))
     for kind, layer in clean:
-        changed = activations(
-            problem, problem.corrupted, list(before), holding(clean, [(kind, layer)])
-        )
-        add(("pattern", layer), changed["pattern", layer], layer=layer, input=kind)
+        place, edits = ("pattern", layer), holding(clean, [(kind, layer)])
+        changed = activations(problem, problem.corrupted, [place], edits)
+        add(place, changed[place], layer=layer, input=kind)
     return changes
 
 
-def _atp(problem: Problem, nodes: str, changes: PatternChanges, edits: Edits) -> Estimates:
+def _atp(
+    problem: Problem,
+    nodes: str,
+    changes: PatternChanges | None = None,
+    edits: Edits | None = None,
+    frozen_norms: bool = False,
+) -> Estimates:
+    """Return (clean - corrupted activation) . gradient, with `changes` of patterns in their place."""
     clean = activations(problem, problem.clean, places_of(problem, nodes))
-    estimates = linear(
-        problem,
-        nodes,
-        problem.corrupted,
-        lambda place, activation: clean[place] - activation,
-        edits,
-    )
+    change = lambda place, activation: clean[place] - activation  # noqa: E731
+    estimates = linear(problem, nodes, problem.corrupted, change, edits, frozen_norms)
     if changes:
         _, slopes = gradients(problem, problem.corrupted, in_each_layer(problem, "pattern"), edits)
-        for of_heads, place, change in changes:
-            estimates[:, of_heads] = (change * slopes[place]).sum(dim=(2, 3))
+        for of_heads, place, moved in changes:
+            estimates[:, of_heads] = (moved * slopes[place]).sum(dim=(2, 3))
     return estimates
 
 
@@ -337,15 +317,38 @@ def direct_logit_attribution(problem: Problem, nodes: str) -> Estimates:
     heads_only("direct-logit-attribution", nodes)
     model, n_layers = problem.transformer, problem.model.n_layers
     end: Place = (f"blocks.{n_layers - 1}.hook_resid_post", 0)
-    direction = gradients(
-        problem, problem.clean, [end], dict.fromkeys(norm_scales(problem), Tensor.detach)
-    )[1][end]
+    frozen = dict.fromkeys(norm_scales(problem), Tensor.detach)
+    direction = gradients(problem, problem.clean, [end], frozen)[1][end]
     written = activations(problem, problem.clean, in_each_layer(problem, "result"))
     estimates = []
     for (_, layer), x in written.items():
         reaches_end = not replacing_layers(model, layer, n_layers)
         estimates.append(torch.einsum("bphm,bpm->bh", x, direction) * reaches_end)
     return torch.cat(estimates, dim=1)
+
+
+@register_method("gim")
+def gim(problem: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
+    """Return GIM: (clean - corrupted activation) . modified gradient on the clean prompt (package
+    `gim-explain`).
+
+    Edin et al. 2025 (arXiv 2505.17630), with the package's defaults: the softmax is differentiated
+    at temperature 2, gradients of queries, keys and values are multiplied by 1/4, 1/4 and 1/2, and
+    the scales of norms are constant.
+    """
+    try:
+        from gim import GIM
+    except ImportError:
+        raise ConfigError(
+            "The method 'gim' needs the package gim-explain: pip install gim-explain."
+        ) from None
+    # A hook at the pattern makes attention explicit: GIM cannot change the softmax inside a fused
+    # kernel.
+    explicit = dict.fromkeys(in_each_layer(problem, "pattern"), Tensor.clone)
+    corrupted = activations(problem, problem.corrupted, places_of(problem, nodes))
+    with GIM(problem.transformer):
+        change = lambda place, activation: activation - corrupted[place]  # noqa: E731
+        return linear(problem, nodes, problem.clean, change, explicit)
 
 
 def _ablation(how: str) -> None:
@@ -384,17 +387,15 @@ def head_scores(problem: Problem, nodes: str) -> pd.DataFrame:
 def random(problem: Problem, nodes: str, seed: int = 0) -> Estimates:
     """Return normal random numbers, the same for every prompt: a control at chance level."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(problem.nodes(nodes)), generator=generator).expand(
-        len(problem.clean), -1
-    )
+    numbers = torch.randn(len(problem.nodes(nodes)), generator=generator)
+    return numbers.expand(len(problem.clean), -1)
 
 
 @register_method("constant")
 def constant(problem: Problem, nodes: str) -> Estimates:
     """Return the same number for every node, of the swing's sign: a control."""
-    return torch.full(
-        (len(problem.clean), len(problem.nodes(nodes))), float(np.sign(problem.swing))
-    )
+    size = len(problem.clean), len(problem.nodes(nodes))
+    return torch.full(size, float(np.sign(problem.swing)))
 
 
 @register_method("previous-position")

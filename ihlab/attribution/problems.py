@@ -5,6 +5,7 @@ prompt.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 from zlib import crc32
 
@@ -26,7 +27,7 @@ from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from ihlab.training.run import Run
-from tasks.config import choose, require, shown
+from tasks.config import ConfigError, choose, require, shown
 
 Metric = Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, " batch"]]
 
@@ -106,7 +107,7 @@ class Problem:
         """
         state = self._state()
         if state not in self._ends:
-            with torch.no_grad(), own_settings():
+            with torch.no_grad():
                 ends = self.measured(self.clean), self.measured(self.corrupted)
             clean, corrupted = (end.double().mean().item() for end in ends)
             nats = min(abs(clean), abs(corrupted))
@@ -131,9 +132,7 @@ class Problem:
                 state = crc32(
                     tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, state
                 )
-        hooks = sum(
-            len(getattr(submodule, table)) for submodule in module.modules() for table in HOOKS
-        )
+        hooks = [len(getattr(part, table)) for part, table in product(module.modules(), HOOKS)]
         return crc32(str(hooks).encode(), state)
 
     @property
@@ -161,14 +160,11 @@ class Problem:
             return True
         swings = []
         with torch.no_grad(), own_settings():
-            logits = [
-                self.model.differentiable_logits(tokens) for tokens in (self.clean, self.corrupted)
-            ]
+            logits = list(map(self.model.differentiable_logits, (self.clean, self.corrupted)))
             for _ in range(SHUFFLES):
                 circle = torch.randperm(n, generator=generator)
-                other = circle.roll(1)[circle.argsort()].to(
-                    self.clean.device
-                )  # no prompt keeps its own answers
+                other = circle.roll(1)[circle.argsort()]  # no prompt keeps its own answers
+                other = other.to(self.clean.device)
                 clean, corrupted = map(self._shuffled(other), logits)
                 if torch.allclose(clean, ends[0]) and torch.allclose(corrupted, ends[1]):
                     return True
@@ -208,16 +204,10 @@ class Problem:
         """
         n_layers, n_heads = self.model.n_layers, self.model.n_heads
         columns = COLUMNS[choose("nodes", kind, COLUMNS)]
-        sizes = {
-            "layer": range(n_layers),
-            "head": range(n_heads),
-            "input": INPUTS,
-            "position": POSITIONS,
-        }
-        index = pd.MultiIndex.from_product(
-            [sizes[name.rpartition("_")[2]] for name in columns], names=columns
-        )
-        table = index.to_frame(index=False)
+        sizes: dict[str, Any] = {"layer": range(n_layers), "head": range(n_heads)}
+        sizes |= {"input": INPUTS, "position": POSITIONS}
+        values = [sizes[name.rpartition("_")[2]] for name in columns]
+        table = pd.MultiIndex.from_product(values, names=columns).to_frame(index=False)
         if kind == "edge":
             require(
                 n_layers >= 2,
@@ -231,9 +221,7 @@ class Problem:
         require(
             known, f"layers is {shown(layers)}, but must have {least} from 0 to {n_layers - 1}."
         )
-        return table[
-            table[[name for name in columns if name.endswith("layer")]].isin(layers).all(axis=1)
-        ]
+        return table[table.filter(like="layer").isin(layers).all(axis=1)]
 
     def position_masks(self) -> Bool[Tensor, "position batch pos"]:
         """Return, for each of `POSITIONS`, the mask of its positions in each prompt. Every position
@@ -241,20 +229,18 @@ class Problem:
 
         Raises `ConfigError` for prompts of your own, in which no position has a name.
         """
-        pair: PromptPair | None = getattr(self.metric, "pair", None)
-        require(
-            pair is not None,
-            "nodes is 'position', but only the prompts of a task have named positions.",
-        )
-        assert pair is not None
+        if not isinstance(self.metric, NamedMetric):
+            raise ConfigError(
+                "nodes is 'position', but only the prompts of a task have named positions."
+            )
+        pair = self.metric.pair
         index = torch.full(self.clean.shape, POSITIONS.index("rest"))
         rows = torch.arange(len(index))
         index[rows, (pair.earlier + 1).clamp_max(index.shape[1] - 1)] = POSITIONS.index("after")
         index[rows, pair.earlier] = POSITIONS.index("key")
         index[rows, pair.position] = POSITIONS.index("last")
-        return torch.stack([index == position for position in range(len(POSITIONS))]).to(
-            self.clean.device
-        )
+        numbers = torch.arange(len(POSITIONS))[:, None, None]
+        return (index == numbers).to(self.clean.device)
 
 
 CORRUPTIONS = (*SWAPS, *REPLACED, *NOISE)
@@ -296,7 +282,7 @@ def problem(
     model = opened_model(source, "effects are measured by running a model")
     function = None if isinstance(metric, str) else metric
     custom = {"clean": clean, "corrupted": corrupted, "metric": function}
-    present = [name for name, value in custom.items() if value is not None]
+    present = [name for name in custom if custom[name] is not None]
     require(
         len(present) in (0, 3),
         f"Only {' and '.join(present)} is given, but clean, corrupted and metric are needed together.",
@@ -310,9 +296,8 @@ def problem(
         choose("corruption", corrupt, CORRUPTIONS)
         pair = prompt_pair(task, size, seed, "key" if corrupt in NOISE else corrupt)
         return pair_problem(model, pair, metric if isinstance(metric, str) else DIFFERENCE, corrupt)
-    clean, corrupted = (
-        model.on_device(token_rows(tokens).long()).clone() for tokens in (clean, corrupted)
-    )
+    clean = model.on_device(token_rows(clean).long()).clone()
+    corrupted = model.on_device(token_rows(corrupted).long()).clone()
     require(
         clean.shape == corrupted.shape,
         f"The corrupted prompts are {list(corrupted.shape)}, but the clean ones are {list(clean.shape)}: a token must "
@@ -321,7 +306,7 @@ def problem(
     real = prompts_mask(model, clean, attention_mask)
     if real is not None and not padded_right(real):
         order = real_first(real)
-        clean, corrupted = (in_order(tokens, order, 1) for tokens in (clean, corrupted))
+        clean, corrupted = in_order(clean, order, 1), in_order(corrupted, order, 1)
         function = Reordered(function, order)
     return _checked(Problem(model, clean, corrupted, function))
 
@@ -337,7 +322,7 @@ def pair_problem(
     """
     model = opened_model(source, "effects are measured by running a model")
     choose("metric", metric, METRICS)
-    clean, corrupted = (model.on_device(tokens) for tokens in (pair.clean, pair.corrupted))
+    clean, corrupted = model.on_device(pair.clean), model.on_device(pair.corrupted)
     if corrupt in NOISE:
         model, noise = noisy(model, pair, NOISE[corrupt])
         corrupted = noise.to(model.device)
@@ -363,11 +348,11 @@ def with_all_metrics(problems: Sequence[Problem]) -> Problem:
 def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return the values of a metric. Raises `ConfigError` unless all are finite."""
     wrong = values.detach()[~values.detach().isfinite()]
-    require(
-        not len(wrong),
-        f"The metric is {wrong[0].item() if len(wrong) else ''} on {len(wrong)} of {values.numel()} prompts, but must "
-        "be finite on clean, corrupted and patched prompts.",
-    )
+    if len(wrong):
+        raise ConfigError(
+            f"The metric is {wrong[0].item()} on {len(wrong)} of {values.numel()} prompts, but must be finite on "
+            "clean, corrupted and patched prompts."
+        )
     return values
 
 

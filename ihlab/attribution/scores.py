@@ -23,7 +23,7 @@ from ihlab.attribution.circuits import (
     orders,
 )
 from ihlab.attribution.estimates import NotFiniteError, examined
-from ihlab.attribution.libraries import LIBRARIES, METHODS
+from ihlab.attribution.methods import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem, over_prompts
 from ihlab.attribution.truth import exact_effects
 from ihlab.runtime.progress import tracked
@@ -119,9 +119,9 @@ def compare(
             row |= scores.control(method, nodes) | dict.fromkeys(exact_cost, 0.0)
             continue
         try:
-            estimates, cost = (
-                (effects, exact_cost) if method == "exact" else _timed(problem, method, nodes)
-            )
+            estimates, cost = effects, exact_cost
+            if method != "exact":
+                estimates, cost = _timed(problem, method, nodes)
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
@@ -159,10 +159,11 @@ class ProblemScores:
         """Return the scores of estimates; see `compare`."""
         estimate = without_noise(estimate)
         size = np.abs(estimate)
+        wrong = np.sign(estimate) != np.sign(self.effect)
         scores = {
             "rank_correlation": float(rank_correlations(size[None], np.abs(self.effect)[None])[0]),
             "recall": expected_recall(size, self.true),
-            "sign_errors": float((np.sign(estimate) != np.sign(self.effect))[self.true].sum()),
+            "sign_errors": float(wrong[self.true].sum()),
         }
         return scores | self._areas(estimate)
 
@@ -197,10 +198,11 @@ class ProblemScores:
         if self.circuits is None or n in (0, len(self.true)):
             return np.nan
         mask, f = self.circuits["mask"], self.circuits["faithfulness"]
-        chosen = [
-            mask_of(order[:n]) for order in orders(-np.abs(without_noise(estimate)), self.draws)
-        ]
-        return float(np.mean([f[mask & circuit == circuit].min() for circuit in chosen]))
+        lowest = []
+        for order in orders(-np.abs(without_noise(estimate)), self.draws):
+            circuit = mask_of(order[:n])
+            lowest.append(f[mask & circuit == circuit].min())
+        return float(np.mean(lowest))
 
 
 def drawn(problem: Problem, method: str, nodes: str) -> list[Float[np.ndarray, " node"]]:
@@ -236,9 +238,8 @@ def interval(
     """Return the 95% interval of the rank correlation, `low` and `high`; see `compare`."""
     x, y = (each.double().cpu().numpy() for each in (estimates, truth))
     n = len(x)
-    counts = np.random.default_rng(0).multinomial(
-        n, np.full(n, 1 / n), size=RESAMPLES
-    )  # how often each prompt
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
     sample = rank_correlations(np.abs(counts @ x), np.abs(counts @ y))
     if np.isnan(sample).all():
         return {"low": np.nan, "high": np.nan}

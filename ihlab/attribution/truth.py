@@ -4,6 +4,7 @@ batch.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import pandas as pd
 import torch
@@ -108,26 +109,21 @@ def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
     require_inputs(problem, "input")
     clean = activations(problem, problem.clean, in_each_layer(problem, *INPUTS))
     for layer in layers:
-        place = ("z", layer)
-        z = {}
+        place, z = ("z", layer), []
         for kind in INPUTS:
-            z[kind] = activations(
-                problem, problem.corrupted, [place], holding(clean, [(kind, layer)])
-            )[place]
+            edits = holding(clean, [(kind, layer)])
+            z.append(activations(problem, problem.corrupted, [place], edits)[place])
         for head in range(problem.model.n_heads):
-            for kind in INPUTS:
-                yield {place: ([head], z[kind])}
+            for with_input in z:
+                yield {place: ([head], with_input)}
 
 
 def _edges(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
-    z = {
-        (sender, layer, kind): value
-        for sender, layer, kind, value in patched_paths(problem, layers, INPUTS, "z")
-    }
-    for sender, layer in dict.fromkeys(path[:2] for path in z):
+    paths = patched_paths(problem, layers, INPUTS, "z")
+    while of_layer := list(islice(paths, len(INPUTS))):  # all inputs of one layer
         for head in range(problem.model.n_heads):
-            for kind in INPUTS:
-                yield {("z", layer): ([head], z[sender, layer, kind])}
+            for _, layer, _, z in of_layer:
+                yield {("z", layer): ([head], z)}
 
 
 @torch.no_grad()
@@ -150,13 +146,10 @@ def patched_paths(
             for late in layers:
                 if late <= place[1]:
                     continue
+                ends = [(each, late) for each in inputs]
                 moved = {("resid_pre", late): change.add}
-                read = activations(
-                    problem, problem.corrupted, [(each, late) for each in inputs], moved
-                )
-                for each in inputs:
-                    holds = holding(read, [(each, late)])
-                    value = activations(problem, problem.corrupted, [(kind, late)], holds)[
-                        kind, late
-                    ]
-                    yield (place[1], head), late, each, value
+                read = activations(problem, problem.corrupted, ends, moved)
+                for end in ends:
+                    holds = holding(read, [end])
+                    value = activations(problem, problem.corrupted, [(kind, late)], holds)
+                    yield (place[1], head), late, end[0], value[kind, late]

@@ -29,10 +29,9 @@ Head = tuple[int, int]
 
 HOWS = ("zero", "mean", "resample")
 
-WHY_A_MODEL = "heads are ablated by running a model without them"
+EFFECTS = ("loss_rise", "loss_rise_error", "accuracy_fall")
 
-CONTROLS = 3
-"""Number of draws of each kind of control: random heads, and random heads of the same layers."""
+WHY_A_MODEL = "heads are ablated by running a model without them"
 
 
 @own_settings()
@@ -91,13 +90,9 @@ def ablation_sweep(
     if heads is None:
         heads = every_head(run.model)
     table = []
-    for layer, head in tracked(heads, "ablating heads"):
-        table.append(
-            {"layer": layer, "head": head, "how": how, **run.effect([(layer, head)], how, seed)}
-        )
-    return pd.DataFrame(
-        table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"]
-    )
+    for head in tracked(heads, "ablating heads"):
+        table.append((*head, how, *run.effect([head], how, seed).values()))
+    return pd.DataFrame(table, columns=["layer", "head", "how", *EFFECTS])
 
 
 @own_settings()
@@ -106,7 +101,7 @@ def ablate_together(
     batch: Batch,
     heads: Any,
     how: str = "mean",
-    controls: int = CONTROLS,
+    controls: int = 3,
     seed: int = 0,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
@@ -131,7 +126,6 @@ def ablate_together(
     opened = opened_model(model, WHY_A_MODEL)
     these = _pairs(opened, heads)
     require(bool(these), "There are no heads to ablate: no head is prefix-matching.")
-    require(controls >= 0, f"controls is {controls}, but must be at least 0.")
     run = AblatableRun(opened, batch, attention_mask)
     rng = np.random.default_rng(seed)
     others = [head for head in every_head(opened) if head not in set(these)]
@@ -148,16 +142,9 @@ def ablate_together(
     rows = []
     for name, draw, chosen in tracked(sets, "ablating sets of heads"):
         effect = run.effect(chosen, how, seed)
-        rows.append(
-            {
-                "heads": name,
-                "draw": draw,
-                "n": len(chosen),
-                "loss": clean_loss + effect["loss_rise"],
-                **effect,
-            }
-        )
-    return pd.DataFrame(rows)
+        loss = clean_loss + effect["loss_rise"]
+        rows.append((name, draw, len(chosen), loss, *effect.values()))
+    return pd.DataFrame(rows, columns=["heads", "draw", "n", "loss", *EFFECTS])
 
 
 def every_head(size: Any) -> list[Head]:
@@ -184,7 +171,6 @@ class AblatableRun:
     def without(self, heads: Sequence[Head], how: str, seed: int) -> pd.DataFrame:
         """Return the `row_scores` with these heads ablated together."""
         require_heads(self.model, heads)
-        choose("ablation", how, HOWS)
         of_layer = defaultdict[int, list[int]](list)
         for layer, head in heads:
             of_layer[layer].append(head)
@@ -201,7 +187,7 @@ class AblatableRun:
         rows = self.without(heads, how, seed)
         rise, error = _ratio(rows["loss"] - self.clean_scores["loss"], rows["targets"])
         fall, _ = _ratio(self.clean_scores["right"] - rows["right"], rows["answers"])
-        return {"loss_rise": rise, "loss_rise_error": error, "accuracy_fall": fall}
+        return dict(zip(EFFECTS, (rise, error, fall), strict=True))
 
 
 def replacement(
@@ -269,16 +255,15 @@ def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
 def check_measurable(batch: Batch) -> None:
     """Raise `ConfigError` for a batch on which loss or accuracy cannot be measured."""
     require_whole(batch)
-    for name in ("targets", "answers"):
-        shape, inputs = list(np.shape(getattr(batch, name))), list(np.shape(batch.inputs))
+    inputs = list(np.shape(batch.inputs))
+    for name, ids in (("targets", batch.targets), ("answers", batch.answers)):
+        shape = list(np.shape(ids))
         require(
             shape == inputs,
             f"The batch's {name} have the shape {shape}, but its inputs are {inputs}.",
         )
-        require(
-            bool((getattr(batch, name) != IGNORE).any()),
-            f"The batch has no {name}: nothing can be measured on it.",
-        )
+        known = bool((ids != IGNORE).any())
+        require(known, f"The batch has no {name}: nothing can be measured on it.")
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:
@@ -319,9 +304,7 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
     if isinstance(heads, pd.DataFrame):
-        if "matches_prefix" in heads:
-            heads = heads[heads["matches_prefix"]]
-        heads = heads[["layer", "head"]].to_numpy()
+        heads = heads.loc[heads["matches_prefix"], ["layer", "head"]].to_numpy()
     pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
     require_heads(size, pairs)
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))

@@ -20,9 +20,7 @@ from ihlab.interp.checks import require_heads, require_routes, transformer_only
 from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
-from tasks.config import choose, require
-
-SHIFTS = ("alpha", "beta")
+from tasks.config import require
 
 
 @transformer_only
@@ -63,13 +61,11 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight, attn.W_O[head])
 
 
-@transformer_only
 def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int:
     """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a
     vanilla head.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
-    choose("shift", name, SHIFTS)
     if not _is_shifted(attn):
         return 0
     routes = getattr(attn, name)[group]
@@ -92,9 +88,8 @@ def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     fractions = []
     for layer, head in product(range(model.cfg.n_layers), range(model.cfg.n_heads)):
         ov = ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta"))
-        fractions.append(
-            eigenvalue_fraction(FactoredMatrix(model.W_E @ ov.A, ov.B @ raised).eigenvalues)
-        )
+        written = FactoredMatrix(model.W_E @ ov.A, ov.B @ raised)
+        fractions.append(eigenvalue_fraction(written.eigenvalues))
     return torch.stack(fractions).unflatten(0, (model.cfg.n_layers, model.cfg.n_heads))
 
 

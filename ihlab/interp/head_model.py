@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -183,9 +184,8 @@ class HeadModel(ABC):
     @contextmanager
     def _noting_z(self) -> Iterator[dict[int, Tensor]]:
         z = dict[int, Tensor]()
-        with self.replacing(
-            {layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}
-        ):
+        noting = {layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}
+        with self.replacing(noting):
             yield z
 
     def require_ids_read_once(self) -> None:
@@ -201,12 +201,11 @@ class HeadModel(ABC):
         """
         return "effective"
 
-    # Implemented by subclasses
+    def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
+        """Return `ihlab.interp.circuits.eigenvalue_copying`; NaN where the weights are not known."""
+        return torch.full((self.n_layers, self.n_heads), torch.nan)
 
-    @property
-    @abstractmethod
-    def writes_known(self) -> bool:
-        """True if it is known what each head writes."""
+    # Implemented by subclasses
 
     @abstractmethod
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
@@ -217,10 +216,6 @@ class HeadModel(ABC):
         """Replace layers' z by functions of it while the context is open. Raises `ConfigError`
         where z is unknown.
         """
-
-    @abstractmethod
-    def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
-        """Return the copying score of the weights; see `ihlab.interp.circuits.eigenvalue_copying`."""
 
     @abstractmethod
     def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
@@ -235,29 +230,15 @@ class OurModel(HeadModel):
     def __init__(self, model: Transformer, prepend_bos: bool | None = None) -> None:
         cfg = model.cfg
         self.module, self.embed = model, model.embed
-        self.n_layers, self.n_heads, self.d_vocab, self.n_ctx = (
-            cfg.n_layers,
-            cfg.n_heads,
-            cfg.d_vocab,
-            cfg.n_ctx,
-        )
-        self.tokens = beginning(
-            model_tokens(model), prepend_bos, model.special_tokens.get("bos_token_id")
-        )
+        self.n_layers, self.n_heads = cfg.n_layers, cfg.n_heads
+        self.d_vocab, self.n_ctx = cfg.d_vocab, cfg.n_ctx
+        bos = model.special_tokens.get("bos_token_id")
+        self.tokens = beginning(model_tokens(model), prepend_bos, bos)
 
     @property
     def exact_kind(self) -> str:
         """See `HeadModel.exact_kind`."""
         return "effective" if effective_known(self.module.cfg) else "raw"
-
-    @property
-    def writes_known(self) -> bool:
-        """True unless a custom attention lacks hook_z, W_O or W_V."""
-        return all(
-            hasattr(block.attn, name)
-            for block in self.module.layers
-            for name in ("hook_z", "W_O", "W_V")
-        )
 
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
         cache = probed(self.module, tokens)
@@ -265,21 +246,22 @@ class OurModel(HeadModel):
 
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
         """Replace z at hook_z. Raises `ConfigError` for a custom attention without it."""
-        for layer in replace:
+        hooks: list[Any] = []
+        for layer, function in replace.items():
             attn = self.module.layers[layer].attn
             require(
                 hasattr(attn, "hook_z"),
                 f"{type(attn).__name__}, the attention of layer {layer}, has no HookPoint hook_z "
                 "[batch, pos, head, d_head], at which heads are ablated.",
             )
-        hooks = [
-            (f"blocks.{layer}.attn.hook_z", lambda z, hook, function=function: function(z))
-            for layer, function in replace.items()
-        ]
+            hooks.append((f"blocks.{layer}.attn.hook_z", lambda z, hook, f=function: f(z)))
         return self.module.hooks(fwd_hooks=hooks)
 
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
-        """See `ihlab.interp.circuits.eigenvalue_copying`."""
+        """Return the copying scores; NaN for a custom attention without hook_z, W_O or W_V."""
+        for block, name in product(self.module.layers, ("hook_z", "W_O", "W_V")):
+            if not hasattr(block.attn, name):
+                return super().eigenvalue_copying()
         return eigenvalue_copying(self.module)
 
     def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:

@@ -89,9 +89,9 @@ def head_scores(
     its padding (1: a token, 0: padding); a task's own padding is recognised without it. Both rows
     of a head have the same scores from weights and from ablation.
 
-    eigenvalue_copying is NaN where it is not known what heads write, as for a custom attention
-    without hook_z, W_V or W_O, and where another library's values are not linear in attention's
-    input. Effective patterns use `gauge_fixed(beta)`; those of a vanilla model are the raw ones.
+    eigenvalue_copying is NaN for models of other libraries (convert them) and for a custom
+    attention without hook_z, W_V or W_O. Effective patterns use `gauge_fixed(beta)`; those of a
+    vanilla model are the raw ones.
 
     `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a
     tensor, array or tuple [layer][batch, head, query, key]. The table then has only the columns of
@@ -120,17 +120,18 @@ def head_scores(
     require_integer("probes", probes, 1)
     scores = random_scores(source, rows, length, ids, seed)
     if probes > 1:
-        again = range(seed + 1, seed + probes)
-        more = [
-            probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i)
-            for i in again
-        ]
+        every = [scores]
+        for i in range(seed + 1, seed + probes):
+            probe = source.probe_rows(PREFIX_REPEATS, rows, length, ids, i)
+            every.append(probe_scores(source, probe, i))
         for kind, of_kind in scores.items():
-            for name in ("prefix_matching", "same_distance_control"):
-                over_probes = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
-                of_kind[name] = over_probes.mean(dim=0)
-                if name == "prefix_matching":
-                    of_kind["prefix_matching_sd"] = over_probes.std(dim=0)
+            prefix, control = (
+                torch.stack([each[kind][name] for each in every])
+                for name in ("prefix_matching", "same_distance_control")
+            )
+            of_kind["prefix_matching"] = prefix.mean(dim=0)
+            of_kind["prefix_matching_sd"] = prefix.std(dim=0)
+            of_kind["same_distance_control"] = control.mean(dim=0)
     table = _by_head(scores)
     return table if batch is None else with_ablation(table, source, batch, attention_mask)
 
@@ -223,9 +224,9 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
     error = ERRORS_LEAST * last.get("loss_rise_error", pd.Series(np.nan, index=last.index))
     known = rise.notna()
     costs = (rise >= RISE_LEAST) & (rise > error)
-    needed = (
-        costs if known.all() else costs.astype(object).where(known, None)
-    )  # bool, so that ~needed negates it
+    needed = costs  # bool, so that ~needed negates it
+    if not known.all():
+        needed = costs.astype(object).where(known, None)
     suppresses = (rise <= -RISE_LEAST) & (-rise > error)
     words = ["", "matches", "induction", "suppresses"]
     verdict = np.select([~matches, ~known, costs, suppresses], words, "not needed")
@@ -236,9 +237,8 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
         verdict=verdict,
         induction=np.isin(verdict, ["induction", "matches"]),
     )
-    return verdicts.merge(scores, on=names)[
-        [*scores, "matches_prefix", "needed", "verdict", "induction"]
-    ]
+    columns = [*scores, "matches_prefix", "needed", "verdict", "induction"]
+    return verdicts.merge(scores, on=names)[columns]
 
 
 def random_scores(
@@ -249,8 +249,7 @@ def random_scores(
     """
     twice = source.probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
     scores = probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed), seed)
-    unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
-    eigenvalues = source.eigenvalue_copying() if source.writes_known else unknown
+    eigenvalues = source.eigenvalue_copying()
     for kind, patterns in source.read(twice).items():
         stripe = mean_attention(patterns, follows(twice.to(patterns.device)))
         scores[kind] |= {"induction_stripe": stripe, "eigenvalue_copying": eigenvalues}
@@ -275,9 +274,8 @@ def probe_scores(
     )
     scores: dict[str, Scores] = {}
     for kind, patterns in by_kind.items():
-        same = next((done for done in scores if by_kind[done] is patterns), None)
-        if same is not None:  # without a shift, effective patterns are the raw ones
-            scores[kind] = dict(scores[same])
+        if scores and patterns is by_kind[kinds[0]]:  # without a shift, effective is raw
+            scores[kind] = dict(scores[kinds[0]])
             continue
         tokens = probe.to(patterns.device)
         offset, weight = best_offset(control[kind], moved.to(patterns.device))

@@ -3,7 +3,6 @@ head.
 """
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,9 +33,7 @@ higher threshold would miss pairs."""
 
 
 @transformer_only
-def find_induction_pair(
-    model: Transformer, batch: Batch | None = None, attention_mask: Any = None
-) -> pd.DataFrame:
+def find_induction_pair(model: Transformer, batch: Batch | None = None) -> pd.DataFrame:
     """Score every pair of an earlier and a later head. Pairs are sorted by stripe_fall, largest
     first.
 
@@ -47,12 +44,10 @@ def find_induction_pair(
     `pair` is true if previous_token reaches `PREVIOUS_LEAST`, prefix_matching `PREFIX_LEAST`, and
     stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
 
-    `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last
-    in each sequence. A model with one layer gives an empty table. Raises `ConfigError` as
+    A model with one layer gives an empty table. Raises `ConfigError` as
     `ablate_heads` and `head_scores` do.
     """
-    scores = head_scores(model)
-    scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
+    scores = head_scores(model).query("pattern == 'effective'").set_index(["layer", "head"])
     pairs = _k_composition(model)
     senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
     receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
@@ -61,13 +56,12 @@ def find_induction_pair(
     pairs["previous_token"] = scores["previous_token"].reindex(senders).to_numpy()
     pairs["prefix_matching"] = scores["prefix_matching"].reindex(receivers).to_numpy()
     pairs["induction_stripe"] = scores["induction_stripe"].reindex(receivers).to_numpy()
-    pairs["stripe_without"] = np.array(
-        [_stripe_without(model, probe, *path) for path in paths], dtype=float
-    )
+    stripes = [_stripe_without(model, probe, *path) for path in paths]
+    pairs["stripe_without"] = np.array(stripes, dtype=float)
     pairs["stripe_fall"] = pairs["induction_stripe"] - pairs["stripe_without"]
     if batch is not None:
         whole = totals(row_scores(model, batch))
-        ablated = [_task_without(model, batch, *path, attention_mask) for path in paths]
+        ablated = [_task_without(model, batch, *path) for path in paths]
         tasks = pd.DataFrame(ablated, columns=["loss", "accuracy"], dtype=float)
         pairs["loss_rise"] = tasks["loss"] - whole["loss"]
         pairs["accuracy_fall"] = whole["accuracy"] - tasks["accuracy"]
@@ -117,13 +111,13 @@ def _stripe_without(
 
 
 def _task_without(
-    model: Transformer, batch: Batch, sender: Head, receiver: Head, attention_mask: Any
+    model: Transformer, batch: Batch, sender: Head, receiver: Head
 ) -> dict[str, float]:
     """Return the task's loss and accuracy with the path ablated."""
     layer, head = receiver
     opened = OurModel(model)
     tokens = opened.on_device(tokens_of(batch))
-    _, z = without_key_path(model, tokens, sender, receiver, attention_mask=attention_mask)
+    _, z = without_key_path(model, tokens, sender, receiver)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
     with opened.replacing({layer: replacer([head], values)}):
         return totals(row_scores(opened, batch))

@@ -15,12 +15,10 @@ fraction is tested against the same fit to pure noise, which is normal and first
 autoregressive, with the correlation of the residuals about the drift. A change raises this
 correlation, so the test is conservative.
 
-The intervals of start and middle are the central 95% of a block bootstrap of the residuals. They
-extend at least to the evaluations on either side, because nothing is measured between two
-evaluations.
+The interval of the start is the central 95% of a block bootstrap of the residuals. It extends at
+least to the evaluations on either side, because nothing is measured between two evaluations.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +51,7 @@ class Onset:
     """A change of phase.
 
     - `start`, `end`: the steps between which it happens; `middle` is halfway;
-    - `start_low`, `start_high`, `middle_low`, `middle_high`: 95% intervals;
+    - `start_low`, `start_high`: the 95% interval of the start;
     - `before`, `after`: the fitted values at start and end;
     - `explained`: the fraction of the squared error about a drift that the change removes, as in
       the module docstring;
@@ -64,8 +62,6 @@ class Onset:
     start_low: float
     start_high: float
     middle: float
-    middle_low: float
-    middle_high: float
     end: float
     before: float
     after: float
@@ -77,7 +73,7 @@ def onset(steps: ArrayLike, values: ArrayLike, draws: int = 999) -> Onset | None
     """Return the phase change of a curve, or None if a drift plus noise fits as well.
 
     Pure noise gives a false alarm at the rate `LEVEL`. `draws`: the number of noise curves, and of
-    refits for the intervals. Values that are NaN are left out. Raises `ConfigError` for fewer than
+    refits for the interval. Values that are NaN are left out. Raises `ConfigError` for fewer than
     12 values, steps that do not increase, steps and values of different lengths, infinite values,
     and fewer than 1 / `LEVEL` draws.
     """
@@ -98,19 +94,16 @@ def onset(steps: ArrayLike, values: ArrayLike, draws: int = 999) -> Onset | None
         return None
     curve = fit.curve(v, pair)
     again = fit.best(curve + _blocks(rng, v - curve, draws))[0]
-    start, middle, index = int(fit.starts[pair]), float(fit.middles[pair]), np.arange(len(t))
-    start_low, start_high = np.quantile(t[fit.starts[again]], [0.025, 0.975])
-    middle_low, middle_high = np.quantile(np.interp(fit.middles[again], index, t), [0.025, 0.975])
+    start, end = fit.starts[pair], fit.ends[pair]
+    low, high = np.quantile(t[fit.starts[again]], [0.025, 0.975])
     return Onset(
         start=float(t[start]),
-        start_low=min(float(start_low), float(t[max(start - 1, 0)])),
-        start_high=max(float(start_high), float(t[start + 1])),
-        middle=float(np.interp(middle, index, t)),
-        middle_low=min(float(middle_low), float(t[math.ceil(middle) - 1])),
-        middle_high=max(float(middle_high), float(t[math.floor(middle) + 1])),
-        end=float(t[fit.ends[pair]]),
+        start_low=float(min(low, t[max(start - 1, 0)])),
+        start_high=float(max(high, t[start + 1])),
+        middle=float(np.interp((start + end) / 2, np.arange(len(t)), t)),
+        end=float(t[end]),
         before=float(curve[start]),
-        after=float(curve[fit.ends[pair]]),
+        after=float(curve[end]),
         explained=explained,
         p=p,
     )
@@ -125,7 +118,6 @@ class _Fit:
         starts, ends = np.triu_indices(n, k=1)
         short = ends - starts <= LONGEST * (n - 1)
         self.starts, self.ends = starts[short], ends[short]
-        self.middles = (self.starts + self.ends) / 2
         cubic = np.vander(2 * x / (n - 1) - 1, DEGREE + 1)
         # If evaluations are evenly spaced, the line in t is also a line in x and adds no column.
         self.basis = linalg.orth(np.column_stack([cubic, (t - t[0]) / (t[-1] - t[0])]), rcond=1e-8)

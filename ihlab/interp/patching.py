@@ -6,9 +6,8 @@ copy of the residual stream per head, and rejects grouped keys and values. This 
 same intervention on our hook points.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import product
-from typing import Any
 
 import pandas as pd
 import torch
@@ -19,7 +18,8 @@ from transformer_lens import ActivationCache
 from ihlab.interp.ablation import Head, replacement, replacer
 from ihlab.interp.checks import require_heads, require_routes, transformer_only
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
-from ihlab.measure.probe import tokens_that_count
+from ihlab.measure.probe import padding_id
+from ihlab.model.lens.padding import mask_of
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
 from tasks.config import choose, require, shown
@@ -36,7 +36,6 @@ def path_patch(
     sender: Head,
     receiver: Head,
     into: str,
-    attention_mask: Any = None,
 ) -> Float[Tensor, "batch pos d_vocab"]:
     """Return the logits on `tokens` with the direct path from sender to receiver patched from
     `source`.
@@ -49,19 +48,16 @@ def path_patch(
 
     through the receiver's own norm and shift. The receiver's other two inputs, the other heads, and
     the MLPs in between read the sender's output on `tokens`. Head numbers are those of query heads:
-    if several heads share keys and values, only the receiver reads the patched ones.
-    `attention_mask` is 1 at tokens and 0 at padding. Padding comes last in a sequence, so no token
-    reads it. Raises `ConfigError` for heads that do not exist, a receiver not after the sender, a
-    layer without a residual connection between them, a source of another shape, and padding before
-    a token.
+    if several heads share keys and values, only the receiver reads the patched ones. Padding must
+    come last in a sequence: then no token reads it. Raises `ConfigError` for heads that do not
+    exist, a receiver not after the sender, a layer without a residual connection between them, and
+    a source of another shape.
     """
     choose("input of a head", into, INTO)
     _check(model, tokens, source, sender, receiver)
-    tokens_that_count(model, tokens, attention_mask)
-    cache = _patched(
-        model, tokens, _exchanged(model, tokens, source, sender), receiver[0], into, ("z",)
-    )
-    return _with_z(model, tokens, cache["z", receiver[0]], receiver)
+    change = _exchanged(model, tokens, source, sender)
+    z = _patched(model, tokens, change, receiver[0], into)["z", receiver[0]]
+    return _with_z(model, tokens, z, receiver)
 
 
 @transformer_only
@@ -73,15 +69,13 @@ def path_effects(
     source: Int[Tensor, "source_batch source_pos"],
     metric: Callable[[Float[Tensor, "batch pos d_vocab"]], Tensor],
     into: Iterable[str] = INTO,
-    attention_mask: Any = None,
 ) -> pd.DataFrame:
     """Patch every path from a head to a head of a later layer. The table has one row per path.
 
     Columns: sender_layer, sender_head, receiver_layer, receiver_head, into, value (the metric with
     the path patched) and effect (value minus the metric of the clean run). The metric should leave
-    out padding. `attention_mask` and the `ConfigError`s are as in `path_patch`.
+    out padding. Raises `ConfigError` as `path_patch` does.
     """
-    tokens_that_count(model, tokens, attention_mask)
     before = float(metric(model(tokens)))
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     require(
@@ -89,24 +83,16 @@ def path_effects(
     )
     inputs = [choose("input of a head", name, INTO) for name in into]
     rows = []
-    for sender in ((layer, head) for layer in range(n_layers - 1) for head in range(n_heads)):
+    for sender in product(range(n_layers - 1), range(n_heads)):
         _check(model, tokens, source, sender, (n_layers - 1, 0))
         change = _exchanged(model, tokens, source, sender)
         for layer, name in product(range(sender[0] + 1, n_layers), inputs):
-            z = _patched(model, tokens, change, layer, name, ("z",))["z", layer]
+            z = _patched(model, tokens, change, layer, name)["z", layer]
             for head in range(n_heads):
                 value = float(metric(_with_z(model, tokens, z, (layer, head))))
                 rows.append((*sender, layer, head, name, value, value - before))
-    columns = [
-        "sender_layer",
-        "sender_head",
-        "receiver_layer",
-        "receiver_head",
-        "into",
-        "value",
-        "effect",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    ends = ["sender_layer", "sender_head", "receiver_layer", "receiver_head"]
+    return pd.DataFrame(rows, columns=[*ends, "into", "value", "effect"])
 
 
 def _exchanged(
@@ -130,18 +116,15 @@ def _patched(
     change: Callable[[Tensor], Tensor],
     layer: int,
     into: str,
-    kinds: Sequence[str],
 ) -> ActivationCache:
-    """Return activations (`kinds`) of a layer, with only its q, k or v (`into`) read from the
-    changed residual stream.
+    """Return a layer's pattern and z, with only its q, k or v (`into`) read from the changed
+    residual stream.
 
     The first run computes that input from the changed residual stream. The second patches it into a
     clean run.
     """
-    name, names = (
-        f"blocks.{layer}.attn.hook_{into}",
-        [f"blocks.{layer}.attn.hook_{kind}" for kind in kinds],
-    )
+    name = f"blocks.{layer}.attn.hook_{into}"
+    names = [f"blocks.{layer}.attn.hook_{kind}" for kind in ("pattern", "z")]
     with model.hooks(
         fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", lambda resid, hook: change(resid))]
     ):
@@ -202,21 +185,17 @@ def without_key_path(
     tokens: Int[Tensor, "batch pos"],
     sender: Head,
     receiver: Head,
-    how: str = "mean",
-    seed: int = 0,
-    attention_mask: Any = None,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch pos d_head"]]:
     """Return the receiver's effective pattern (gauge fixed) and z with the sender's direct path to
     its keys ablated.
 
-    The sender's z is replaced as in `ablate_heads`, and the change of its output is subtracted from
+    The sender is mean-ablated as in `ablate_heads`, and the change of its output is subtracted from
     the residual stream before the receiver's layer. Only the receiver's keys are computed from the
     result. Its queries and values, and every other head, are those of the clean run. Only the
     direct path is ablated: what later layers compute from the sender's output still arrives. With
-    grouped-query attention, other heads of the receiver's group keep their keys. `attention_mask`
-    is 1 at tokens and 0 at padding. Means leave padding out; a task's own padding is recognised
-    without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later
-    layer, for a recurrence, and as `require_routes` does.
+    grouped-query attention, other heads of the receiver's group keep their keys. The mean leaves
+    out the padding of the model's task. Raises `ConfigError` for heads that do not exist or a
+    receiver not in a later layer, for a recurrence, and as `require_routes` does.
     """
     require_routes(model.cfg)
     require(
@@ -230,18 +209,13 @@ def without_key_path(
         early < late,
         f"The path runs from head {early}.{sending} to {late}.{head}, but must run to a later layer.",
     )
-    real = tokens_that_count(model, tokens, attention_mask)
+    real = mask_of(tokens, padding=padding_id(model))
     z = model.run_with_cache(tokens, names_filter=f"blocks.{early}.attn.hook_z")[1]["z", early]
-    output = (z - replacement(z, how, seed, real=real))[:, :, sending] @ model.layers[
-        early
-    ].attn.W_O[sending]
+    W_O = model.layers[early].attn.W_O[sending]
+    output = (z - replacement(z, "mean", real=real))[:, :, sending] @ W_O
     if replacing_layers(model, early, late):
         output = torch.zeros_like(output)
-
-    def lost(resid: Tensor) -> Tensor:
-        return resid - output
-
-    patched = _patched(model, tokens, lost, late, "k", ("pattern", "z"))
+    patched = _patched(model, tokens, lambda resid: resid - output, late, "k")
     pattern, attn = patched["pattern", late], model.layers[late].attn
     if attn.value_shift is not None:
         pattern = effective_pattern(pattern, gauge_fixed(attn.beta))

@@ -124,17 +124,22 @@ def score_routes(
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted
     to. Keys that are not shifted have one route. The bias is -inf at masked keys, plus ALiBi's.
-    Raises `ConfigError` for a cache that lacks a batch axis or a needed activation, or holds a
-    slice of positions (detected if hook_pattern is cached too), for attention whose scores are not
-    such a sum, and as `require_routes` does.
+    The cache must have a batch axis and all positions. Raises `ConfigError` for a cache that lacks
+    a needed activation, for attention whose scores are not such a sum, and as `require_routes` does.
     """
-    require_routes(cache.model.cfg)
-    shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
+    cfg, attn = cache.model.cfg, cache.model.blocks[layer].attn
+    require_routes(cfg)
+    require(
+        getattr(attn, "additive_scores", True),
+        f"The model's attention is {getattr(cfg, 'attention', None)!r}"
+        f"{' with qk_norm' if getattr(cfg, 'qk_norm', False) else ''}, whose scores are not one sum over routes: "
+        "they cannot be split.",
+    )
     q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
-    if shifted:
-        k, alpha = _split_keys(cache, layer, "k_raw"), _cached(cache, layer, "alpha")
+    if "alpha" in _mixing(cache):
+        k, alpha = _cached(cache, layer, "k_raw"), _cached(cache, layer, "alpha")
     else:
-        k = _split_keys(cache, layer, "k")
+        k = _cached(cache, layer, "k")
         alpha = k.new_ones(k.shape[2], 1)
     routes, rotary = [], attn.rotary or nn.Identity()
     for back, weight in enumerate(alpha.unbind(dim=1)):
@@ -142,32 +147,6 @@ def score_routes(
         rotated = rotary(moved).repeat_interleave(q.shape[2] // k.shape[2], dim=2)
         routes.append(torch.einsum("bqhd,bkhd->bhqk", q, rotated) / math.sqrt(q.shape[-1]))
     return torch.stack(routes)
-
-
-def _split_keys(
-    cache: ActivationCache, layer: int, kind: str
-) -> Float[Tensor, "batch pos head d_head"]:
-    """Return cached keys. Raises `ConfigError` if scores cannot be split; see `score_routes`."""
-    normed = " with qk_norm" if getattr(cache.model.cfg, "qk_norm", False) else ""
-    require(
-        getattr(cache.model.blocks[0].attn, "additive_scores", True),
-        f"The model's attention is {getattr(cache.model.cfg, 'attention', None)!r}{normed}, whose scores are not one "
-        "sum over routes: they cannot be split.",
-    )
-    keys = _cached(cache, layer, kind)
-    shape = list(keys.shape)
-    require(
-        keys.ndim == 4,
-        f"The cache's keys have the shape {shape}, but must be [batch, pos, head, d_head].",
-    )
-    pattern = cache.cache_dict.get(f"blocks.{layer}.attn.hook_pattern")
-    positions = shape[1] if pattern is None else pattern.shape[-1]
-    require(
-        positions == shape[1],
-        f"The cache holds {shape[1]} of the {positions} positions, but must hold all: a slice does not say to "
-        "which position a key was shifted and rotated.",
-    )
-    return keys
 
 
 def _mixing(cache: ActivationCache) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ from ihlab.interp.ablation import check_measurable
 from ihlab.interp.checks import require_routes, transformer_only
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
-from ihlab.measure.probe import tokens_that_count
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
 from tasks import Batch
@@ -114,7 +113,6 @@ def route_effects(
     batch: Batch,
     routes: Iterable[Route] | None = None,
     together: bool = False,
-    attention_mask: Any = None,
 ) -> pd.DataFrame:
     """Ablate each route of each head on a batch, and return a table with one row per ablation.
 
@@ -122,28 +120,29 @@ def route_effects(
     loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
     `routes` defaults to all. Redundant heads compensate for each other, so ablating one alone may
     show no effect. `together` ablates the route in all heads of a layer at once (head is "all").
-    `attention_mask` is 1 at tokens and 0 at padding, which comes last in each sequence. Raises
-    `ConfigError` as `route_contributions` does, and for a batch without targets or answers.
+    Padding must come last in each sequence. Raises `ConfigError` as `route_contributions` does, and
+    for a batch without targets or answers.
     """
     check_measurable(batch)
     rows = evaluation_batch(batch, model.W_E.device)
-    tokens_that_count(model, rows.tokens, attention_mask)
     before = held_out(model, [rows])
     if routes is None:
         routes = all_routes(_window(model, 0))
     wanted = list(routes)
-    every_head: list[int | None] = [None] if together else [*range(model.cfg.n_heads)]
+    heads: dict[Any, slice] = {head: slice(head, head + 1) for head in range(model.cfg.n_heads)}
+    if together:
+        heads = {"all": slice(None)}
     effects: list[dict[str, Any]] = []
     for layer in range(model.cfg.n_layers):
         contributions = route_contributions(model, rows.tokens, layer, wanted)
-        for head in every_head:
+        for head, these in heads.items():
             for route, contribution in contributions.items():
-                with model.hooks(fwd_hooks=[(_hook_z(layer), _without(contribution, head))]):
+                with model.hooks(fwd_hooks=[(_hook_z(layer), _without(contribution, these))]):
                     after = held_out(model, [rows])
                 effects.append(
                     {
                         "layer": layer,
-                        "head": "all" if head is None else head,
+                        "head": head,
                         "key": column_name(route.key),
                         "value": column_name(route.value),
                         "loss_rise": after["eval_loss"] - before["eval_loss"],
@@ -153,9 +152,7 @@ def route_effects(
     return pd.DataFrame(effects)
 
 
-def _without(contribution: Tensor, head: int | None) -> Callable[..., Tensor]:
-    heads = slice(None) if head is None else slice(head, head + 1)
-
+def _without(contribution: Tensor, heads: slice) -> Callable[..., Tensor]:
     def hook(z: Tensor, hook: Any) -> Tensor:
         z = z.clone()
         z[:, :, heads] -= contribution[:, :, heads]

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,10 @@ from ihlab.runtime.settings import own_settings
 from tasks import IGNORE, Batch
 
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass
-CPU_POSITIONS = (
-    4096  # the same on a CPU: twice as many exceed its cache and take 1.1 to 1.25 times as long
-)
-STACKED_POSITIONS = (
-    32768  # the same for all members of a stack together, which share each PyTorch call
-)
+# The same on a CPU: twice as many exceed its cache and take 1.1 to 1.25 times as long.
+CPU_POSITIONS = 4096
+# The same for all members of a stack together, which share each PyTorch call.
+STACKED_POSITIONS = 32768
 ANSWER_ROWS = 64  # held-out sequences used to measure the heads' attention to the answer
 
 
@@ -77,18 +76,12 @@ class Evaluator:
     def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
         """Return the counts on the held-out set, the head scores, and alpha and beta, in float64."""
         parts = [_counts(model, self.batches, self.masks)]
-        if (probe := self.probe) is not None:
-            parts.append(
-                scored_patterns(
-                    model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches)
-                )
-            )
+        if self.probe is not None:
+            tokens, matches = self.probe
+            parts.append(scored_patterns(model, tokens, lambda x: mean_attention(x, matches)))
         if (answers := self.answers) is not None:
-            parts.append(
-                scored_patterns(
-                    model, answers.tokens, lambda pattern: answer_attention(pattern, answers)
-                )
-            )
+            attention = partial(answer_attention, answers=answers)
+            parts.append(scored_patterns(model, answers.tokens, attention))
         parts += _shift_weights(model)
         return torch.cat([each.double() for each in parts])
 
@@ -129,21 +122,13 @@ def _fractions(
     slices: Sequence[tuple[str, int]],
     n_in_slices: Sequence[int],
 ) -> dict[str, float]:
-    n_targets = sum(batch.n_targets for batch in batches)
-    n_answers = sum(batch.n_answers for batch in batches)
-    n_first = sum(batch.n_first for batch in batches)
-    names = [
-        "eval_loss",
-        "accuracy",
-        "accuracy_first",
-        *(f"accuracy_{group}_{value}" for group, value in slices),
-    ]
-    totals = [n_targets, n_answers, n_first, *n_in_slices]
-    return {name: _fraction(n, of) for name, n, of in zip(names, counts, totals, strict=True)}
-
-
-def _fraction(n: float, of: int) -> float:
-    return n / of if of else math.nan
+    totals = np.array([(batch.n_targets, batch.n_answers, batch.n_first) for batch in batches])
+    names = ["eval_loss", "accuracy", "accuracy_first"]
+    names += [f"accuracy_{group}_{value}" for group, value in slices]
+    row = {}
+    for name, n, of in zip(names, counts, [*totals.sum(axis=0), *n_in_slices], strict=True):
+        row[name] = float(n / of) if of else math.nan
+    return row
 
 
 def slices(batch: Batch) -> list[tuple[str, int]]:
@@ -174,9 +159,8 @@ def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
     """
     values = batch.groups[group]
     if group == "gap":
-        values = (
-            np.left_shift(1, np.frexp(values)[1]) // 2
-        )  # the largest power of two that is not larger
+        # The largest power of two that is not larger.
+        values = np.left_shift(1, np.frexp(values)[1]) // 2
     if values.ndim == 1:
         values = values[:, None]
     return np.broadcast_to(values, batch.inputs.shape)
@@ -210,9 +194,7 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
     places = np.pad(followed & right & earlier, ((0, 0), (1, 0)))
     if not (answered.any(axis=1) & places.any(axis=1)).all():
         return None
-    answers = AnswerPlaces(
-        torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places)
-    )
+    answers = AnswerPlaces(*map(torch.from_numpy, (tokens.copy(), query, places)))
     return each_tensor(answers, lambda x: x.to(device))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import prefix_matches
-from ihlab.model.lens.padding import Mask, mask_of, padded_right
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, StoredTask, Task
 from tasks.config import require, require_integer
@@ -87,24 +86,6 @@ def padding_id(model: Transformer) -> int | None:
     return getattr(model.trained_on, "padding_id", None)
 
 
-def tokens_that_count(
-    model: Transformer, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None
-) -> Mask | None:
-    """Return which positions are not padding, for our own models; None: all. See
-    `ihlab.model.lens.padding.mask_of`.
-
-    Raises `ConfigError` for padding before a token, because positions count from a sequence's
-    start.
-    """
-    real = mask_of(tokens, attention_mask, padding_id(model))
-    require(
-        real is None or padded_right(real),
-        "attention_mask has padding before a token, but positions count from the start of a sequence: pad on "
-        "the right.",
-    )
-    return real
-
-
 def model_tokens(model: Transformer) -> ProbeTokens:
     """Return the tokens of the task that a model was trained on. If it is unknown, return the
     model's vocabulary.
@@ -136,12 +117,10 @@ def task_probe(task: Task, device: torch.device | None = None) -> Probe | None:
     """Return a task's ids, repeated to fill its length: the probe of evaluations. None if the
     length is too short.
     """
-    of_task, period = task_tokens(task), task_period(task)
-    if period < LEAST_PERIOD:
+    of_task = task_tokens(task)
+    if task_period(task) < LEAST_PERIOD:
         return None
-    tokens = repeated_rows(
-        of_task.content, TASK_ROWS, period, PREFIX_REPEATS, EVAL_SEED, of_task.begin
-    ).to(device)
+    tokens = probe_rows(of_task, PREFIX_REPEATS, TASK_ROWS, seed=EVAL_SEED).to(device)
     return Probe(tokens, prefix_matches(tokens))
 
 

@@ -22,23 +22,12 @@ def attention_to_positions(model: Transformer, pair: PromptPair) -> pd.DataFrame
     """
     query, rows = pair.position, torch.arange(len(pair.clean))
     last = pair.clean.shape[1] - 1
-    positions = [
-        query,
-        (query - 1).clamp_min(0),
-        pair.earlier,
-        (pair.earlier + 1).clamp_max(last),
-        0 * query,
-    ]
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
-    _, cache = model.run_with_cache(pair.clean, names_filter=names)
+    before, after = (query - 1).clamp_min(0), (pair.earlier + 1).clamp_max(last)
+    keys = torch.stack([query, before, pair.earlier, after, 0 * query])
+    _, cache = model.run_with_cache(pair.clean)
     table = []
-    for layer, name in enumerate(names):
-        of_query = cache[name][rows, :, query]  # [prompt, head, key]
-        mean = torch.stack(
-            [of_query[rows, :, position].mean(dim=0) for position in positions], dim=1
-        )
-        for head, weights in enumerate(mean.tolist()):
-            table.append(
-                {"layer": layer, "head": head, **dict(zip(POSITIONS, weights, strict=True))}
-            )
-    return pd.DataFrame(table)
+    for layer in range(model.cfg.n_layers):
+        mean = cache["pattern", layer][rows, :, query, keys].mean(dim=1)  # [position, head]
+        for head, weights in enumerate(mean.T.tolist()):
+            table.append((layer, head, *weights))
+    return pd.DataFrame(table, columns=["layer", "head", *POSITIONS])

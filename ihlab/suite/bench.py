@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ihlab.attribution.circuits import Faithfulness, faithfulness_by_metric, shapley_values
 from ihlab.attribution.estimates import examined
-from ihlab.attribution.libraries import LIBRARIES, METHODS
+from ihlab.attribution.methods import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem, over_prompts
 from ihlab.attribution.scores import (
     CONTROLS,
@@ -92,12 +92,8 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     `members`: only these. Raises `ConfigError` for a member that is not in the set.
     """
     table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")
-    known = list(dict.fromkeys(table["member"]))
     for member in members:
-        require(
-            member in known,
-            f"The standard set has no member {member!r}: it has {', '.join(known)}.",
-        )
+        choose("member of the standard set", member, table["member"].unique())
     head, deep = table["nodes"] == "head", table["layers"] > 2
     plain = (table["corruption"] == "key") & (table["metric"] == HARDER_METRICS[0])
     harder = table["metric"].isin(HARDER_METRICS)
@@ -111,9 +107,8 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
         chosen &= plain & ranked
     if members:
         chosen &= table["member"].isin(members)
-    key = (
-        table[["member", "step", "corruption", "metric", "nodes"]].astype(str).agg("/".join, axis=1)
-    )
+    columns = ["member", "step", "corruption", "metric", "nodes"]
+    key = table[columns].astype(str).agg("/".join, axis=1)
     return table.assign(key=key, ranked=ranked)[chosen].reset_index(drop=True)
 
 
@@ -213,10 +208,8 @@ class Truths:
     @cached_property
     def reverse(self) -> list[Tensor]:
         """The exact effects of the reverse direction."""
-        return [
-            -effects
-            for effects in effects_by_metric([each.swapped for each in self.problems], self.nodes)
-        ]
+        swapped = [each.swapped for each in self.problems]
+        return [-effects for effects in effects_by_metric(swapped, self.nodes)]
 
     @cached_property
     def circuits(self) -> list[Faithfulness] | None:
@@ -265,18 +258,15 @@ class Setting:
     @cached_property
     def _sizes(self) -> dict[str, Estimate]:
         """The sizes of the truths, by the name of their score."""
-        names = ["exact", "exact-reverse"] + (
-            ["shapley"] if self._truths.circuits is not None else []
-        )
+        names = TRUTHS if self._truths.circuits is not None else TRUTHS[:2]
         return {name: np.abs(self.truth(name)) for name in names}
 
     def scores(self, estimate: Estimate) -> list[float]:
         """Return the `SCORES` of estimates."""
         common, size, effect = self._scores.of(estimate), np.abs(estimate), self.effect
-        ranks = {
-            name: rank_correlations(size[None], truth[None])[0]
-            for name, truth in self._sizes.items()
-        }
+        ranks = {}
+        for name, truth in self._sizes.items():
+            ranks[name] = rank_correlations(size[None], truth[None])[0]
         true, largest = self._scores.true.sum(), np.abs(effect).argmax()
         of_largest = estimate[largest] / effect[largest] if effect[largest] else np.nan
         values = {
@@ -294,9 +284,8 @@ class Setting:
 
     def scores_of_control(self, method: str) -> list[float]:
         """Return the `SCORES` of a control: means over its draws. `largest` says nothing there."""
-        rows = pd.DataFrame(
-            [self.scores(each) for each in drawn(self.problem, method, self.nodes)], columns=SCORES
-        )
+        scores = [self.scores(each) for each in drawn(self.problem, method, self.nodes)]
+        rows = pd.DataFrame(scores, columns=SCORES)
         return rows.assign(largest=np.nan).mean().tolist()
 
     def stored_estimate(self, key: str, entry: Entry) -> Estimate:
@@ -304,10 +293,8 @@ class Setting:
         number of nodes.
         """
         require(key in entry["estimates"], f"The entry has no estimates for {key}.")
-        estimate, n = (
-            np.array(entry["estimates"][key], dtype=float),
-            len(self.problem.nodes(self.nodes)),
-        )
+        estimate = np.array(entry["estimates"][key], dtype=float)
+        n = len(self.problem.nodes(self.nodes))
         require(
             len(estimate) == n,
             f"The entry has {len(estimate)} numbers for {key}, but must have {n}.",

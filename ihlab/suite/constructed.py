@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 import pandas as pd
 import torch
@@ -38,28 +37,21 @@ class Constructed:
         """Return the heads of the circuit: `layer`, `head`, `input` (what carries the difference)
         and `does`.
         """
-        rows = [
-            (layer, head, name, does)
-            for layer, (heads, name, does) in enumerate(self.circuit)
-            for head in heads
-        ]
-        return pd.DataFrame(rows, columns=["layer", "head", "input", "does"])
+        rows = pd.DataFrame(self.circuit, columns=["head", "input", "does"])
+        return rows.rename_axis("layer").explode("head").astype({"head": int}).reset_index()
 
     def nodes(self, kind: str) -> set[tuple[int | str, ...]]:
         """Return the heads, inputs or edges of the circuit, each as the tuple of the `COLUMNS` that
         name it.
         """
-        heads = [[(layer, head) for head in stage[0]] for layer, stage in enumerate(self.circuit)]
-        inputs = [stage[1] for stage in self.circuit]
+        table = self.table()[["layer", "head", "input"]]
         if kind == "edge":
-            return {
-                (*sender, *receiver, name)
-                for (senders, receivers), name in zip(pairwise(heads), inputs[1:], strict=True)
-                for sender in senders
-                for receiver in receivers
-            }
-        named = [(*head, name) for stage, name in zip(heads, inputs, strict=True) for head in stage]
-        return set(named) if kind == "input" else {head[:2] for head in named}
+            senders = table.assign(later=table["layer"] + 1).drop(columns="input")
+            edges = senders.merge(table, left_on="later", right_on="layer").drop(columns="later")
+            return set(edges.itertuples(index=False, name=None))
+        if kind == "head":
+            table = table[["layer", "head"]]
+        return set(table.itertuples(index=False, name=None))
 
 
 def _two_layers() -> Constructed:

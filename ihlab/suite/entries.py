@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ihlab.attribution.libraries import METHODS
+from ihlab.attribution.methods import METHODS
 from ihlab.storage.stored import read_json
 from ihlab.suite.bench import SCORES, TRUTHS, Entry, new_entry, run_bench, settings
 from ihlab.suite.standard import VERSION
@@ -121,18 +120,12 @@ def checked(content: dict[str, Any]) -> Entry:
     return entry
 
 
-@cache
-def _known() -> frozenset[str]:
-    return frozenset(settings()["key"])
-
-
 def _require_known(keys: Iterable[str]) -> None:
-    known = _known()
-    for key in keys:
-        if key not in known:
-            near = get_close_matches(key, known, 1)
-            end = f"; did you mean {near[0]!r}?" if near else "."
-            raise ConfigError(f"there is no setting {shown(key)}{end}")
+    known = set(settings()["key"])
+    for key in set(keys) - known:
+        near = get_close_matches(key, known, 1)
+        end = f"; did you mean {near[0]!r}?" if near else "."
+        raise ConfigError(f"there is no setting {shown(key)}{end}")
 
 
 def _require_numbers(what: str, values: Any, missing: bool = False) -> None:
@@ -182,11 +175,9 @@ def differences(
     differ = []
     if entry["estimates"]:
         scored = run_bench({name: entry}, table, report)[name]
-        differ += [
-            f"{key}: {note}"
-            for key, note in scored["notes"].items()
-            if note != entry["notes"].get(key)
-        ]
+        for key, note in scored["notes"].items():
+            if note != entry["notes"].get(key):
+                differ.append(f"{key}: {note}")
         differ += _differ(entry, scored, "scores", table)
     if measurable:
         measured = run_bench({name: None}, table, report)[name]

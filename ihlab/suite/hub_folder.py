@@ -65,18 +65,16 @@ def _write(converted: Any, model: Transformer, facts: dict[str, Any], folder: Pa
     converted.save_pretrained(folder)
     _tokenizer(model).save_pretrained(folder)
     write_text(folder / "README.md", str(_card(facts, model)))
-    tables = {key: value for key, value in facts.items() if isinstance(value, pd.DataFrame)}
-    rows = {
-        key: json.loads(table.to_json(orient="records", double_precision=15))
-        for key, table in tables.items()
-    }
-    write_json(folder / "truth.json", facts | rows)  # NaN is null there
+    stored = dict(facts)
+    for key, table in facts.items():
+        if isinstance(table, pd.DataFrame):  # NaN is null there
+            stored[key] = json.loads(table.to_json(orient="records", double_precision=15))
+    write_json(folder / "truth.json", stored)
     pairs = {"": prompts(model.trained_on, hops=facts["hops"])} | _standard_prompts(model)
-    tensors = {
-        prefix + name: ids.contiguous()
-        for prefix, pair in pairs.items()
-        for name, ids in vars(pair).items()
-    }
+    tensors = {}
+    for prefix, pair in pairs.items():
+        for name, ids in vars(pair).items():
+            tensors[prefix + name] = ids.contiguous()
     save_file(tensors, folder / "prompts.safetensors", {"metric": METRIC})
 
 
@@ -114,10 +112,10 @@ def read_truth(folder: str | Path) -> dict[str, Any]:
         has == VERSION,
         f"{path} has the version {shown(has)}, but this ihlab reads version {VERSION}: export the member again.",
     )
-    return {
-        key: pd.DataFrame(value) if isinstance(value, list) else value
-        for key, value in facts.items()
-    }
+    for key, value in facts.items():
+        if isinstance(value, list):
+            facts[key] = pd.DataFrame(value)
+    return facts
 
 
 def _converted(model: Transformer) -> Any:
@@ -169,21 +167,15 @@ def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
     heads = facts["heads"].sort_values("effect", key=abs, ascending=False)
     edges = facts["edges"].query("true") if "edges" in facts else pd.DataFrame()
     page = template(Path(__file__).with_name("card.md.jinja")).render(
+        **facts
+        | _training(facts["member"], facts["seed"])
+        | {"heads": heads.to_dict("records"), "edges": edges.to_dict("records")},
         about=about.to_yaml(),
-        **{
-            name: facts.get(name)
-            for name in ("member", "seed", "step", "ihlab", "trained", "onset", "swing")
-        },
-        accuracy=facts["accuracy"],
-        control=facts["control"],
-        **_training(facts["member"], facts["seed"]),
         task=model.trained_on,
         cfg=cfg,
         n_params=model.n_params,
         true_heads=_true_heads(facts),
         largest_other=heads.query("not true")["effect"].abs().max(),
-        heads=heads.to_dict("records"),
-        edges=edges.to_dict("records"),
         exportable=not (
             cfg.recurrent or cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned")
         ),
@@ -215,7 +207,6 @@ def _true_heads(facts: dict[str, Any]) -> list[str]:
     named = []
     for row in facts["heads"].query("true").itertuples():
         of_head = inputs[(inputs["layer"] == row.layer) & (inputs["head"] == row.head)]["input"]
-        named.append(
-            f"{row.layer}.{row.head}" + (f" ({', '.join(of_head)})" if len(of_head) else "")
-        )
+        true_inputs = f" ({', '.join(of_head)})" if len(of_head) else ""
+        named.append(f"{row.layer}.{row.head}{true_inputs}")
     return named

@@ -72,6 +72,9 @@ Llama's. With dropout, heads become redundant. "linear" and "delta" are gated re
 their short convolution."""
 
 
+_PLATEAU: dict[str, Any] = {"schedule": "trapezoid", "checkpoints": 16, "eval_growth": 0.05}
+
+
 def _wide(task: Task, **fields: Any) -> RunConfig:
     model = ModelConfig(
         n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length
@@ -96,17 +99,12 @@ def _recurrent(task: Task, steps: int) -> RunConfig:
         n_ctx=task.length,
         positional="none",
     )
-    return RunConfig(
-        task=task, model=model, batch_size=32, lr=4e-3, steps=steps, schedule="trapezoid", checkpoints=16,
-        eval_growth=0.05,
-    )  # fmt: skip
+    return RunConfig(task=task, model=model, batch_size=32, lr=4e-3, steps=steps, **_PLATEAU)
 
 
 def _small(setting: str, **fields: Any) -> RunConfig:
     run = setting_config(setting, n_layers=1)
-    return run.replace(
-        schedule="trapezoid", eval_growth=0.05, checkpoints=16, stop_at_accuracy=None, **fields
-    )
+    return run.replace(stop_at_accuracy=None, **_PLATEAU, **fields)
 
 
 _TWO_HOPS = _small(HOPS, steps=2000, lr=1e-2)
@@ -114,13 +112,13 @@ _RECALL = _small(RECALL_GAP1, steps=2000, lr=1e-2)
 _NAMES = DepoTask(vocab_size=21, length=32, names=8, max_hops=3)
 _DEPO = RunConfig(
     task=_NAMES, model=ModelConfig(n_layers=3, d_model=64, n_heads=4, d_vocab=21, n_ctx=32, positional="learned"),
-    steps=4000, batch_size=32, lr=3e-3, warmup=50, schedule="trapezoid", checkpoints=16, eval_growth=0.05,
+    steps=4000, batch_size=32, lr=3e-3, warmup=50, **_PLATEAU,
 )  # fmt: skip
 # Right on every sequence of its set: docs/proofs.md has the proof, which comes with the package.
 _PROVED = RunConfig(
     task=InductionTask(vocab_size=16, length=16, min_token=0),
     model=ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=16, n_ctx=16, mlp="none", positional="none"),
-    steps=500, batch_size=32, lr=1e-2, warmup=20, schedule="trapezoid", checkpoints=16, eval_growth=0.05,
+    steps=500, batch_size=32, lr=1e-2, warmup=20, **_PLATEAU,
 )  # fmt: skip
 # Trained on the worst sequences of their certificates, up to twice the task's length
 # (`train_until_proved`).
@@ -246,25 +244,14 @@ def config(name: str, seed: int = 0) -> RunConfig:
         seed in SEEDS,
         f"seed is {seed}, but the suite has the seeds {SEEDS.start} to {SEEDS.stop - 1}.",
     )
+    require(seed in seeds_of(name), f"seed is {seed}, but the suite has only seed 0 of {name}.")
     if name in DEEP:
-        require(
-            seed == 0,
-            f"seed is {seed}, but {name} comes with the package: the suite has only its seed 0.",
-        )
         return Run.open(kept.path(name)).config
     if name in FORKED:
-        require(
-            seed == 0,
-            f"seed is {seed}, but {name} has only seed 0: in other seeds other heads do its work.",
-        )
         source, step, clamp = FORKED[name]
-        return fork_config(
-            Run.open(kept.path(source)),
-            step,
-            name=f"{name}-seed0",
-            clamps=[clamp],
-            new_moments=True,
-        )
+        of_source = Run.open(kept.path(source))
+        fields: dict[str, Any] = {"name": f"{name}-seed0", "clamps": [clamp]}
+        return fork_config(of_source, step, new_moments=True, **fields)
     return MEMBERS[name].replace(name=f"{name}-seed{seed}", seed=seed)
 
 
@@ -398,11 +385,10 @@ def build(
     if todo:
         with steps_bar(todo, (), Console(stderr=True), "suite") as show:
             jobs = jobs or default_jobs(device)
-            stacked = {
-                each.digest
-                for each in todo
-                if not (each.model.dropout or isinstance(each, ForkConfig | TaughtConfig))
-            }
+            stacked = set()
+            for each in todo:
+                if not (each.model.dropout or isinstance(each, ForkConfig | TaughtConfig)):
+                    stacked.add(each.digest)
             train_all(todo, root, device, jobs, show, stacked)
     return [Run.open(each.folder(root)) for each in configs]
 
@@ -425,14 +411,7 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
     for name in (*MEMBERS, *FORKED, *DEEP):
         there = [s for s in seeds_of(name) if _shipped(name, s) or has_ended(config(name, s), root)]
         member = config(name)
-        row = _row(
-            name,
-            member.model,
-            task=member.task.kind,
-            steps=member.steps,
-            seeds=there,
-            version=member.digest,
-        )
+        row = _row(name, member.model, member.task, member.steps, there, member.digest)
         if there:
             member_run, column = run(name, there[0], root), accuracy_of(name)
             row |= {
@@ -440,18 +419,16 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
                 "onset": onset_of(member_run, column),
             }
         rows.append(row)
-    rows += [
-        _row(name, member.build().cfg, task=member.task.kind, steps=0, seeds=[0])
-        for name, member in HAND_SET.items()
-    ]
+    for name, built in HAND_SET.items():
+        rows.append(_row(name, built.build().cfg, built.task, steps=0, seeds=[0]))
     return pd.DataFrame(rows)
 
 
 def _row(
-    name: str, cfg: ModelConfig, task: str, steps: int, seeds: list[int], version: str = ""
+    name: str, cfg: ModelConfig, task: Task, steps: int, seeds: list[int], version: str = ""
 ) -> dict[str, Any]:
     return {
-        "name": name, "kind": "negative" if name in NEGATIVE else "positive", "task": task,
+        "name": name, "kind": "negative" if name in NEGATIVE else "positive", "task": task.kind,
         "layers": cfg.n_layers, "heads": cfg.n_heads, "attention": cfg.attention,
         "positions": cfg.positional, "parameters": Transformer(cfg).n_params, "steps": steps,
         "version": version,

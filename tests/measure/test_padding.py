@@ -20,11 +20,6 @@ def rows(seed=0):
     return tokens, patterns
 
 
-def as_list(mask):
-    assert mask is not None
-    return mask.tolist()
-
-
 def padded(tokens, patterns, side):
     """The rows in one batch, with NaN and other numbers in the patterns at padding, and the mask."""
     size = max(LENGTHS)
@@ -43,13 +38,13 @@ def test_padded_rows_score_what_they_score_alone(side):
     tokens, patterns = rows()
     ids, mask, whole = padded(tokens, patterns, side)
     scores = pattern_scores(whole, ids, mask_of(ids, mask))
-    totals, counts = dict.fromkeys(scores, torch.zeros(2, 3)), dict.fromkeys(scores, 0)
-    for row, pattern in zip(tokens, patterns, strict=True):
-        for name, places in source_positions(row[None]).items():
-            totals[name] = totals[name] + (pattern * places[0]).sum(dim=(2, 3))
-            counts[name] += int(places[0].any(dim=-1).sum())
-    for name, total in totals.items():
-        torch.testing.assert_close(scores[name], total / counts[name])
+    places = [source_positions(row[None]) for row in tokens]
+    for name, score in scores.items():
+        total, count = torch.zeros(2, 3), 0
+        for pattern, of_row in zip(patterns, places, strict=True):
+            total = total + (pattern * of_row[name]).sum(dim=(2, 3))
+            count += int(of_row[name].any(dim=-1).sum())
+        torch.testing.assert_close(score, total / count)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -82,10 +77,9 @@ def test_the_masks_a_caller_may_give():
     ids = torch.tensor([[7, 1, 2], [0, 0, 3]])
     assert mask_of(ids) is None
     assert mask_of(ids, torch.ones(2, 3)) is None
-    expected = [[True] * 3, [False, False, True]]
-    for given in ([[1, 1, 1], [0, 0, 1]], np.array([[1, 1, 1], [0, 0, 1]]), torch.tensor(expected)):
-        assert as_list(mask_of(ids, given)) == expected
-    assert as_list(mask_of(ids, padding=0)) == expected
+    expected = torch.tensor([[True] * 3, [False, False, True]])
+    for real in (mask_of(ids, expected.int().tolist()), mask_of(ids, padding=0)):
+        torch.testing.assert_close(real, expected)
     assert mask_of(ids, padding=9) is None
     for wrong, sentence in (
         ([[1, 1], [1, 1]], r"the shape \[2, 2\], but the tokens are \[2, 3\]"),
@@ -108,4 +102,4 @@ def test_a_batch_is_moved_with_its_targets_and_groups():
     assert moved.targets.tolist() == [[IGNORE, 9, IGNORE, IGNORE], [IGNORE, 8, IGNORE, IGNORE]]
     assert moved.groups["gap"].tolist() == (moved.inputs * 10).tolist()
     assert moved.groups["hops"].tolist() == [1, 2]
-    assert as_list(real) == (moved.inputs != 0).tolist()
+    torch.testing.assert_close(real, torch.from_numpy(moved.inputs != 0))

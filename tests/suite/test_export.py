@@ -21,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 CLASSES = {
     "recall-vanilla-2": "LlamaForCausalLM",
-    "recall-vanilla-2-learned": "GPT2LMHeadModel",
     "induction-attention-only-2": "LlamaForCausalLM",
     "induction-attention-only-2-learned": "GPT2LMHeadModel",
     "3-gram-v-shift-1": "KVShiftLlamaForCausalLM",
@@ -55,7 +54,6 @@ def test_other_libraries_compute_the_same_logits(name, kind, built, tmp_path):
         return
     bridge = TransformerBridge.boot_transformers(folder, device="cpu").eval()
     torch.testing.assert_close(bridge(tokens), right, rtol=0, atol=1e-4)
-    assert bridge.to_str_tokens(tokens[0]) == [str(i) for i in tokens[0].tolist()]
     if getattr(task, "bos", False):
         assert bridge.to_tokens("3 5 7").tolist() == [[*task.begins_with, 3, 5, 7]]
 
@@ -73,12 +71,8 @@ def test_the_folder_holds_the_truth_and_a_card(tmp_path, monkeypatch, capsys):
             assert stored[key] == value or stored[key] == pytest.approx(value), key
     prompts = load_file(tmp_path / "folder" / "prompts.safetensors")
     p = suite.problem(suite.load("induction-vanilla-2"), "absent")
-    assert {name.split(".")[0] for name in prompts if "." in name} == {
-        "answer",
-        "key",
-        "absent",
-        "resample",
-    }
+    kinds = {name.split(".")[0] for name in prompts if "." in name}
+    assert kinds == {"answer", "key", "absent", "resample"}
     assert torch.equal(prompts["absent.clean"], p.clean)
     assert torch.equal(prompts["absent.corrupted"], p.corrupted)
     card = ModelCard.load("folder/README.md")
@@ -107,12 +101,7 @@ def test_the_lines_of_the_card_measure_the_effects_again_without_ihlab(
     built, tmp_path, monkeypatch
 ):
     """Of a Llama, of a GPT-2, of a model with a shift, and on prompts of two hops."""
-    names = [
-        "2-hop-vanilla-2",
-        "recall-vanilla-2-learned",
-        "recall-attention-only-2",
-        "3-gram-v-shift-1",
-    ]
+    names = ["2-hop-vanilla-2", "recall-vanilla-2-learned", "3-gram-v-shift-1"]
     root, folders = built(*names), [tmp_path / name for name in names]
     for name, folder in zip(names, folders, strict=True):
         suite.export(name, folder, root=root)
@@ -123,7 +112,6 @@ def test_the_lines_of_the_card_measure_the_effects_again_without_ihlab(
     for lines, folder in zip(printed.split("\n\n"), folders, strict=False):
         right = suite.read_truth(folder)["heads"]
         measured = [[float(number) for number in line.split()] for line in lines.splitlines()]
-        assert len(measured) == len(right)
         assert [row[:2] for row in measured] == right[["layer", "head"]].to_numpy().tolist()
         close = min(
             1e-3, right["effect"].abs().max() / 100
@@ -151,14 +139,3 @@ def test_bad_folders_are_sentences(tmp_path):
     with pytest.raises(ConfigError, match="positional='alibi'"):
         suite.export("hand-set-two-layers", tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "truth.json"]
-
-
-def test_the_command_lists_and_refuses(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    main(["suite"])
-    assert "induction-vanilla-2 " in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["suite", "export", "induction-vanilla-2"])
-    assert (
-        capsys.readouterr().err == "ihlab: 'ihlab suite export' takes 2 names, but 1 are given.\n"
-    )

@@ -5,7 +5,10 @@ statistics.
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_exports_pages_and_statistics_are_loaded_when_they_are_used():
     code = """
 import sys

