@@ -16,13 +16,12 @@ from ihlab.study.ask import (
     Ask,
     Measured,
     cell_name,
-    learned,
     mean_over_seeds,
     on_table,
     untested_if,
 )
 from ihlab.study.experiment import Experiment, smoke
-from ihlab.study.study import Study, Tuned, cells, medians, steps_to_90
+from ihlab.study.study import Study, Tuned, cells, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
 from tasks import ConfigError
 
@@ -58,15 +57,6 @@ class Fake:
         )
 
 
-def test_cells_are_all_combinations():
-    assert cells(a=(1, 2), b="xy") == [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    ]
-
-
 def test_without_tuning_every_cell_has_every_seed_once():
     plain = study()
     assert isinstance(plain, Experiment)
@@ -95,21 +85,17 @@ def test_seeds_and_starts_can_depend_on_the_cell():
 
 
 def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
-    tuned = study(
-        tuned=Tuned(rates=lambda cell: (0.1, 0.2) if cell["variant"] == "vanilla" else (0.3, 0.4))
-    )
+    rates = {"vanilla": (0.1, 0.2), "k_shift": (0.3, 0.4)}
+    tuned = study(tuned=Tuned(rates=lambda cell: rates[cell["variant"]]))
     first = tuned.runs("laptop")
-    assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == {
-        (name, lr, seed)
-        for name, rates in (("vanilla", (0.1, 0.2)), ("k_shift", (0.3, 0.4)))
-        for lr in rates
-        for seed in (100, 101)
-    }
-    early = {0.2, 0.3}
-    trained = [
-        (p.cell_name, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95]))
-        for p in first
-    ]
+    expected = set()
+    for name, tried in rates.items():
+        expected |= {(name, lr, seed) for lr in tried for seed in (100, 101)}
+    assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == expected
+    trained = []
+    for plan in first:
+        early = plan.config.lr in (0.2, 0.3)
+        trained.append((plan.cell_name, Fake(plan.config, [0, 0.95 * early, 0.95])))
     second = tuned.follow(trained, "laptop")
     assert {(p.cell_name, p.config.lr) for p in second} == {("vanilla", 0.2), ("k_shift", 0.3)}
     assert {p.config.seed for p in second} == {0, 1, 2}
@@ -176,9 +162,8 @@ def test_a_measurement_of_several_rows_is_refused():
 
 
 def test_a_measurement_may_say_which_step_is_the_last_that_counts():
-    assert set(gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))["horizon"]) == {
-        3
-    }
+    data = gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))
+    assert set(data["horizon"]) == {3}
 
 
 def test_fields_may_differ_by_scale():
@@ -222,56 +207,30 @@ def test_later_runs_continue_the_first_ones(tmp_path):
 
 def test_claims_and_summary_are_of_the_runs_for_claims():
     rows = [
-        ("run", "vanilla", 0.1, seed, 100, x, x) for seed, x in enumerate((10.0, math.inf, 20.0))
+        ("run", "vanilla", 0, 10.0, 0.1),
+        ("run", "vanilla", 1, math.inf, 0.1),
+        ("run", "vanilla", 2, 20.0, 0.1),
+        ("tuning", "vanilla", 100, 1.0, 1.0),
+        ("run", "k_shift", 0, math.inf, 7.0),
     ]
-    rows += [
-        ("tuning", "vanilla", 0.1, 100, 100, 1.0, 1.0),
-        ("run", "k_shift", 0.1, 0, 100, math.inf, 7.0),
-    ]
-    data = pd.DataFrame(
-        rows, columns=["kind", "variant", "lr", "seed", "horizon", "steps_to_90", "best"]
-    )
-    [claim] = study(
-        asks=[Ask("low", "x", mean_over_seeds("best", {"variant": "k_shift"}), above=0.5)]
-    ).claims(data, "laptop")
+    data = pd.DataFrame(rows, columns=["kind", "variant", "seed", "steps_to_90", "best"])
+    asked = Ask("low", "x", mean_over_seeds("best", {"variant": "k_shift"}), above=0.5)
+    [claim] = study(asks=[asked]).claims(data, "laptop")
     assert (claim.estimate.value, claim.seeds, claim.declared) == (7.0, 1, "2026-01-01")
-    summary = study().summary(data, "laptop")
-    assert summary.to_dict("list") == {
+    assert study().summary(data, "laptop").to_dict("list") == {
         "variant": ["vanilla", "k_shift"],
         "seeds": [3, 1],
         "steps_to_90": ["20 (2 of 3)", "never (0 of 1)"],
     }
-    assert (
-        study(summary_columns=lambda data: data.head(1))
-        .summary(data, "laptop")
-        .equals(data.head(1))
-    )
-    assert medians(data, ["kind"], ["best"])["best"].tolist() == ["20 (2 of 3)", "1"]
 
 
 def test_smoke_scale_is_derived_from_the_published_run():
-    large = RunConfig(
-        task=TASK,
-        model=MODEL,
-        steps=5000,
-        batch_size=512,
-        accumulate=8,
-        eval_rows=4096,
-        compile=True,
-    )
+    large = RunConfig(task=TASK, model=MODEL, batch_size=512, accumulate=8, compile=True)
     small = smoke(large)
     assert (small.task, small.model, small.lr) == (large.task, large.model, large.lr)
-    assert (small.steps, small.batch_size, small.accumulate, small.eval_rows, small.compile) == (
-        12,
-        8,
-        1,
-        32,
-        False,
-    )
-    digests = [
-        smoke(config(cell)).replace(seed=seed).digest for cell in study().cells for seed in (0, 1)
-    ]
-    assert [plan.config.digest for plan in study(seeds=(5,)).runs("smoke")] == digests
+    assert (small.steps, small.batch_size, small.accumulate, small.compile) == (12, 8, 1, False)
+    planned = study(seeds=(5,)).runs("smoke")[1].config
+    assert planned.digest == smoke(config({"variant": "vanilla"})).replace(seed=1).digest
 
 
 def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
@@ -281,13 +240,6 @@ def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
     assert small.claims(data, "smoke") == []
     with pytest.raises(ConfigError, match="no run of vanilla"):
         small.claims(data, "laptop")
-
-
-def test_the_picture_says_the_title_and_its_key():
-    data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "steps_to_90": [10.0]})
-    titled = study(caption="Marker: a seed.", more_views={"again": dots("variant")})
-    assert titled.draw(data, "laptop").get_suptitle() == "Toys (laptop scale)\nMarker: a seed."
-    assert [*titled.draw_more(data, "laptop")] == ["again"]
 
 
 A, B = {"a": "x", "b": "y"}, {"a": "x", "b": 2}
@@ -324,15 +276,11 @@ def gathered(made):
 @pytest.mark.parametrize(
     "values",
     [
-        *(
-            (None, "x"),
-            ("NA", 1),
-            ("007", 8),
-            (True, False),
-            (1 / 3, 2 / 3),
-            ("x\r\ny", "z"),
-            (np.int64(3), math.inf),
-        ),
+        (None, "x"),
+        ("NA", 1),
+        (True, False),
+        (1 / 3, math.inf),
+        ("x\r\ny", "z"),
     ],
     ids=repr,
 )
@@ -354,7 +302,6 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
         ([], "'toys' has no cells"),
         ([{}], "a cell has no columns"),
         ([A, B, A], "are one cell in a stored table"),
-        ([{"a": 1}, {"a": True}], "are one cell"),
         ([{"a": None}, {"a": "None"}], "are one cell"),
         (
             [{"a": "x | y", "b": "z"}, {"a": "x", "b": "y | z"}],
@@ -362,7 +309,6 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
         ),
         ([{"a": "x"}, {"a": "y", "b": 1}], "different columns"),
         ([{"a": (1, 2)}], r"a is \(1, 2\), but a cell"),
-        ([{"a": 0.0}, {"a": -0.0}], "are one cell"),
         ([{"a": "x\ry"}, {"a": "z"}], "does not give back"),
         ([{"a": "\ud800"}, {"a": "z"}], "no file"),
         ([{"seed": 1}], "the column 'seed', which belongs"),
@@ -384,7 +330,6 @@ def asks(*numbers, **more):
     [
         ({"cells": [A, "x"]}, "'x' must give columns their values"),
         ({"asks": None}, "asks is None, but must be a list"),
-        ({"seeds": "01"}, "must be a list"),
         ({"seeds": [-1]}, "must be a whole number, at least 0"),
         ({"seeds": lambda cell: [] if cell == B else [0]}, r"cell .*'b': 2.* has no seeds"),
         ({"seeds": [0, 1, 1]}, "has the seed 1 twice"),
@@ -392,7 +337,6 @@ def asks(*numbers, **more):
             {"seeds": range(99, 103), "tuned": TUNED},
             "the seeds 100, 101 are for tuning and for claims",
         ),
-        ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
         (
             {"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)},
             "which is no tuned cell",
@@ -400,13 +344,11 @@ def asks(*numbers, **more):
         ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
         ({"config": lambda: None}, "config must be a function of a cell"),
         ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
-        ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
         (
             {"asks": [Ask("q", "q", mean_over_seeds("x", A), above=0)] * 2},
             "two questions with the id 'q'",
         ),
         (asks(mean_over_seeds("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
-        (asks(untested_if(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
         (
             asks(mean_over_seeds("x", A), cells=[{"c": 1}]),
             "does not train {'c': 1}, a cell of the question",
@@ -416,7 +358,6 @@ def asks(*numbers, **more):
             "leaves out b, so it counts the runs of 2 cells as seeds of one",
         ),
         (asks(None), "must be a function of the table"),
-        (asks(lambda data: 1.0), "is 1.0, but must be a Measured"),
         (asks(lambda data: absent), "raises NameError"),  # noqa: F821
         (asks(on_table(lambda data: data, mean_over_seeds("x", {"a": "x"}))), "2 rows of seed 0"),
     ],
@@ -434,10 +375,6 @@ def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(ch
             "threshold is nan, but must be a number",
         ),
         (
-            lambda: mean_over_seeds("x", A, within="x"),
-            "within is 'x', but must be the least and the largest",
-        ),
-        (
             lambda: untested_if(mean_over_seeds("x", A), lambda data: ""),
             "the reason is a number: exchange the two",
         ),
@@ -448,29 +385,23 @@ def test_an_argument_of_the_wrong_kind_is_refused(build, sentence):
         build()
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        lambda data: data[data.b == "y"].x,
-        lambda data: [next(iter(data["x"])) * {"y": 1}.get(data["b"].iloc[0])],
-    ],
-)
-def test_a_number_may_need_what_measure_returns_in_any_way(number):
-    made = of_cells(A, B, **asks(lambda data: Measured("n", stats.mean([*number(data)]), 3)))
+def test_a_number_may_need_what_measure_returns_in_any_way():
+    def number(data):
+        return Measured("n", stats.mean([next(iter(data["x"])) * {"y": 1}[data.b.iloc[0]]]), 3)
+
+    made = of_cells(A, B, **asks(number))
     assert [claim.estimate.value for claim in made.claims(gathered(made), "laptop")] == [1.0]
 
 
-@pytest.mark.parametrize("x", ["high", 10**400])
-def test_a_measurement_that_is_no_number_is_named(x):
-    made = of_cells(A, measure=lambda run: {"x": x})
+def test_a_measurement_that_is_no_number_is_named():
+    made = of_cells(A, measure=lambda run: {"x": "high"})
     with pytest.raises(ConfigError, match="A question needs numbers in 'x' of x, y"):
         made.claims(gathered(made), "laptop")
 
 
-@pytest.mark.parametrize("column", ["seed", "b"])
-def test_a_measurement_may_not_replace_what_describes_the_run(column):
-    with pytest.raises(ConfigError, match=f"measure returns {column}, but"):
-        gathered(of_cells(A, B, measure=lambda run: {"x": 1.0, column: 7}))
+def test_a_measurement_may_not_replace_what_describes_the_run():
+    with pytest.raises(ConfigError, match="measure returns seed, but"):
+        gathered(of_cells(A, B, measure=lambda run: {"x": 1.0, "seed": 7}))
 
 
 def test_rows_of_one_run_are_not_seeds():
