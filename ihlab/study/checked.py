@@ -213,12 +213,6 @@ def _require_rates(study: Study, words: str, cell: Cell) -> None:
 
 
 def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:
-    for cell in ask.cells:
-        close = [each for each in known if cell_key(cell) <= cell_key(each)]
-        require(
-            len(close) > 0,
-            f"{words}: the study does not train {dict(cell)}, a cell of the question.",
-        )
     numbers = [ask.number]
     if isinstance(ask.first, Ask):
         numbers.append(ask.first.number)
