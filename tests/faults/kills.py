@@ -83,18 +83,8 @@ def ensemble(folder: Path) -> list[str]:
 def sweep(folder: Path) -> list[str]:
     grid = folder.with_suffix(".toml")
     grid.write_text(GRID)
-    return [
-        "sweep",
-        str(grid),
-        "--device",
-        "cpu",
-        "--jobs",
-        "2",
-        "--root",
-        str(folder),
-        "--out",
-        f"{folder}/all.csv",
-    ]
+    places = f"--root {folder} --out {folder}/all.csv"
+    return f"sweep {grid} --device cpu --jobs 2 {places}".split()
 
 
 def ray_sweep(folder: Path) -> list[str]:
