@@ -361,12 +361,6 @@ def mean_over_seeds(
     description.
     """
 
-    pair = isinstance(within, tuple) and len(within) == 2 and all(map(is_number, within))
-    require(
-        pair,
-        f"mean_over_seeds: within is {shown(within)}, but must be the least and the largest possible value.",
-    )
-
     def number(data: pd.DataFrame) -> Measured:
         by_seed = values(data, cell, column)
         measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"

@@ -65,9 +65,15 @@ def _train(
     name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console
 ) -> None:
     """Train every distinct config that has not finished, showing progress."""
-    unique: dict[str, RunConfig] = {plan.config.digest: plan.config for plan in planned}
-    configs = [config for config in unique.values() if not has_ended(config, root)]
-    stacked = {plan.config.digest for plan in planned if plan.stacked}
+    missing: dict[str, RunConfig] = {}
+    stacked = set()
+    for plan in planned:
+        digest = plan.config.digest
+        if plan.stacked:
+            stacked.add(digest)
+        if digest not in missing and not has_ended(plan.config, root):
+            missing[digest] = plan.config
+    configs = list(missing.values())
     if configs:
         with steps_bar(configs, (), console, name) as show:
             train_all(configs, root, device, jobs, show, stacked)
@@ -77,10 +83,8 @@ def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
     """Return the manifest of a figure: its number of runs, their devices and time, and the package
     versions.
     """
-    done = pd.DataFrame(
-        [run.done for _, run in trained if run.done],
-        columns=["seconds", "device", "threads", "data"],
-    )
+    ended = [run.done for _, run in trained if run.done]
+    done = pd.DataFrame(ended, columns=["seconds", "device", "threads", "data"])
     manifest = {
         "scale": scale,
         "runs": len(trained),

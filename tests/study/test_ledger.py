@@ -102,7 +102,7 @@ def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_pic
     assert [claim["verdict"] for claim in (near, far)] == ["undecided", "fails"]
     assert far["p_holm"] == pytest.approx(2 * far["p"], rel=0.01)
     assert near["p_holm"] == near["p"]
-    assert [claim["id"] for claim in (near, far)] == ["it_is_above", "it_is_above_2"]
+    assert [claim["id"] for claim in (near, far)] == ["above_1", "above_2"]
 
 
 def test_a_summary_may_be_a_table(folder):
@@ -178,4 +178,4 @@ def test_claims_that_were_cut_are_named_and_made_again(tmp_path, content):
         folder.claims()
     with pytest.warns(UserWarning, match="The history does not get the replaced claims"):
         folder.publish(Made(0.5), folder.data())
-    assert [claim["id"] for claim in folder.claims()] == ["it_is_above"]
+    assert [claim["id"] for claim in folder.claims()] == ["above_1"]
