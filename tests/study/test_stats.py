@@ -56,17 +56,6 @@ def test_equal_values_are_tested_exactly_by_their_side_of_the_threshold(x, n):
         assert estimate.p_value(value * (1 + 1e-14)) == 1.0
 
 
-@pytest.mark.parametrize(("n", "m", "skip"), [(3, 3, 0), (5, 5, 2), (16, 16, 75)])
-def test_the_interval_skips_as_many_as_the_tables_of_mann_whitney_say(n, m, skip):
-    """Critical values of U, two-sided at .05, are 2 for 5 and 5, 75 for 16 and 16."""
-    a, b = np.arange(1, n + 1) / 10, np.arange(1, m + 1) / 7.3
-    differences = np.sort(np.subtract.outer(a, b).ravel())
-    estimate = stats.shift(a.tolist(), b.tolist())
-    assert (estimate.low, estimate.high) == (differences[skip], differences[-1 - skip])
-    assert estimate.value == np.median(differences)
-    assert (estimate.confidence >= 0.95) == (n > 3)
-
-
 def test_a_run_that_never_gets_there_is_known_to_be_slower_than_the_horizon():
     """One of b at 400, four never within 1000: ratios with those four are at most a / 1000 and at
     least 0.
