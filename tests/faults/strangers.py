@@ -69,7 +69,7 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
     """Run a command in this process. Return its output, and a description of a wrong end ("" if
     there is none).
     """
-    out, err = io.StringIO(), io.StringIO()
+    out, err, wrong = io.StringIO(), io.StringIO(), ""
     try:
         with (
             contextlib.chdir(where),
@@ -79,30 +79,25 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
         ):
             opening() if callable(opening) else main(opening)
     except ConfigError as error:
-        return str(error), "" if "\n" not in str(error) and len(
-            str(error)
-        ) <= LONGEST else f"no sentence: {error}"
+        err.write(str(error))
+        if "\n" in str(error) or len(str(error)) > LONGEST:
+            wrong = f"no sentence: {error}"
     except OSError as error:
-        return str(error), "" if error.filename else f"no file is named: {error}"
+        err.write(str(error))
+        if not error.filename:
+            wrong = f"no file is named: {error}"
     except SystemExit as stopped:
-        last = err.getvalue().splitlines()[-1:]
-        sentence = last[0].removeprefix("ihlab: ") if last and last[0].startswith("ihlab: ") else ""
-        one = (
-            sentence.endswith((".", "?", ")"))
-            and len(sentence) <= LONGEST
-            and "Traceback" not in err.getvalue()
-        )
-        wrong = (
-            ""
-            if stopped.code in (1, 2, SYSTEM_ERROR) and one
-            else f"exit code {stopped.code}: {err.getvalue()[-600:]!r}"
-        )
-        return out.getvalue() + err.getvalue(), wrong
+        printed = err.getvalue()
+        last = printed.rstrip("\n").rpartition("\n")[2]
+        sentence = last.startswith("ihlab: ") and last.endswith((".", "?", ")"))
+        short = len(last) <= LONGEST and "Traceback" not in printed
+        if stopped.code not in (1, 2, SYSTEM_ERROR) or not sentence or not short:
+            wrong = f"exit code {stopped.code}: {printed[-600:]!r}"
     except Slow:
-        return "", f"no answer in {SECONDS} s"
+        wrong = f"no answer in {SECONDS} s"
     except BaseException:
-        return "", traceback.format_exc()[-1500:]
-    return out.getvalue() + err.getvalue(), ""
+        wrong = traceback.format_exc()[-1500:]
+    return out.getvalue() + err.getvalue(), wrong
 
 
 def contents(folder: Path) -> dict[str, bytes]:
