@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ihlab.study.find import chosen
 from ihlab import train
+from ihlab.study.find import chosen
 
 FIGURES = Path(__file__).parents[2] / "figures"
 
