@@ -15,7 +15,6 @@ from ihlab.study import stats
 from ihlab.study.ask import (
     Ask,
     Measured,
-    cell_name,
     mean_over_seeds,
     on_table,
     untested_if,
@@ -57,122 +56,107 @@ class Fake:
         )
 
 
+def fakes(planned, accuracy=(1.0,)):
+    return [(plan.cell_name, Fake(plan.config, accuracy)) for plan in planned]
+
+
+def seeds_of(planned):
+    """The seeds of each cell's runs."""
+    found = {}
+    for plan in planned:
+        found.setdefault(plan.cell_name, []).append(plan.config.seed)
+    return found
+
+
 def test_without_tuning_every_cell_has_every_seed_once():
     plain = study()
     assert isinstance(plain, Experiment)
     planned = plain.runs("laptop")
-    found = {(plan.cell_name, plan.config.model.attention, plan.config.seed) for plan in planned}
-    assert found == {(name, name, seed) for name in ("vanilla", "k_shift") for seed in range(3)}
-    assert len({plan.config.digest for plan in planned}) == 6
+    assert seeds_of(planned) == {"vanilla": [0, 1, 2], "k_shift": [0, 1, 2]}
+    assert all(plan.config.model.attention == plan.cell_name for plan in planned)
     assert planned[0].config.name == "toys-vanilla-0.001-0"
     assert plain.follow([], "laptop") == []
-    assert {plan.config.seed for plan in plain.runs("smoke")} == {0, 1}
+    assert seeds_of(plain.runs("smoke")) == {"vanilla": [0, 1], "k_shift": [0, 1]}
 
 
-def test_seeds_and_starts_can_depend_on_the_cell():
+def test_seeds_and_starts_can_depend_on_the_cell_and_fields_on_the_scale():
     uneven = study(
         seeds=lambda cell: range(1 if cell["variant"] == "vanilla" else 4),
-        stacked=True,
         config=lambda cell: config(cell).replace(lr=0.5 + cell["seed"]),
+        scales={"laptop": {}, "gpu": {"seeds": range(2), "stacked": True}},
     )
     planned = uneven.runs("laptop")
-    assert [(plan.cell_name, plan.config.seed) for plan in planned] == [
-        ("vanilla", 0),
-        *(("k_shift", s) for s in range(4)),
-    ]
+    assert seeds_of(planned) == {"vanilla": [0], "k_shift": [0, 1, 2, 3]}
     assert [plan.config.lr for plan in planned] == [0.5, 0.5, 1.5, 2.5, 3.5]
-    assert all(plan.stacked for plan in planned)
+    larger = uneven.runs("gpu")
+    assert seeds_of(larger) == {"vanilla": [0, 1], "k_shift": [0, 1]}
+    assert [plan.stacked for plan in (planned[0], larger[0])] == [False, True]
 
 
 def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
     rates = {"vanilla": (0.1, 0.2), "k_shift": (0.3, 0.4)}
     tuned = study(tuned=Tuned(rates=lambda cell: rates[cell["variant"]]))
     first = tuned.runs("laptop")
-    expected = set()
-    for name, tried in rates.items():
-        expected |= {(name, lr, seed) for lr in tried for seed in (100, 101)}
-    assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == expected
+    assert seeds_of(first) == {"vanilla": [100, 101] * 2, "k_shift": [100, 101] * 2}
+    assert [plan.config.lr for plan in first[::2]] == [0.1, 0.2, 0.3, 0.4]
     trained = []
     for plan in first:
         early = plan.config.lr in (0.2, 0.3)
-        trained.append((plan.cell_name, Fake(plan.config, [0, 0.95 * early, 0.95])))
+        trained += fakes([plan], [0, 0.95 * early, 0.95])
     second = tuned.follow(trained, "laptop")
-    assert {(p.cell_name, p.config.lr) for p in second} == {("vanilla", 0.2), ("k_shift", 0.3)}
-    assert {p.config.seed for p in second} == {0, 1, 2}
+    assert seeds_of(second) == {"vanilla": [0, 1, 2], "k_shift": [0, 1, 2]}
+    assert [plan.config.lr for plan in second] == [0.2] * 3 + [0.3] * 3
     assert [p.config.lr for p in study(tuned=TUNED).runs("smoke")] == [0.1, 0.1]
 
 
 @pytest.mark.parametrize(
-    ("by", "runs", "best"),
+    ("by", "slow", "fast", "best"),
     [
-        ("steps", {0.1: [0, 0.9, 1], 0.2: [0, 0.9, 1]}, 0.1),  # a tie: the smallest
-        ("steps", {0.1: [0, 0, 0.9], 0.2: [0, 0.9, 0.9]}, 0.2),
-        (
-            "steps",
-            {0.1: [0, 0.5, 0.4], 0.2: [0, 0.2, 0.6]},
-            0.2,
-        ),  # none learns: the highest accuracy
-        ("loss", {0.1: [0], 0.2: [0]}, 0.1),
+        ("steps", [0, 0.9, 1], [0, 0.9, 1], 0.1),  # a tie: the smallest
+        ("steps", [0, 0, 0.9], [0, 0.9, 0.9], 0.2),
+        ("steps", [0, 0.5, 0.4], [0, 0.2, 0.6], 0.2),  # none learns: the highest accuracy
+        ("loss", [0], [0], 0.1),
     ],
 )
-def test_the_best_rate(by, runs, best):
-    fakes = [Fake(config({"variant": "vanilla"}).replace(lr=lr), acc) for lr, acc in runs.items()]
-    assert Tuned(rates=tuple(runs), by=by).best(fakes) == best
+def test_the_best_rate(by, slow, fast, best):
+    run = config({"variant": "vanilla"})
+    runs = [Fake(run.replace(lr=0.1), slow), Fake(run.replace(lr=0.2), fast)]
+    assert Tuned(rates=(0.1, 0.2), by=by).best(runs) == best
 
 
 def test_a_cell_can_take_another_cells_rate():
-    vanilla, shift = cells(variant=("vanilla", "k_shift"))
+    _, shift = cells(variant=("vanilla", "k_shift"))
     shared = study(tuned=Tuned(rates=(0.1, 0.2), rate_of=lambda cell: shift))
     first = shared.runs("laptop")
-    assert {p.cell_name for p in first} == {cell_name(shift)}
-    second = shared.follow([(p.cell_name, Fake(p.config, [0, 0.95])) for p in first], "laptop")
-    assert {p.cell_name for p in second} == {cell_name(vanilla), cell_name(shift)}
-    assert {p.config.lr for p in second} == {0.1}
+    assert seeds_of(first).keys() == {"k_shift"}
+    second = shared.follow(fakes(first, [0, 0.95]), "laptop")
+    assert seeds_of(second).keys() == {"vanilla", "k_shift"}
+    assert {plan.config.lr for plan in second} == {0.1}
 
 
 def test_the_table_has_the_cell_the_config_and_the_measurement():
-    by_rate = Tuned(rates=(0.1, 0.2), measure=lambda run: {"x": 2 / 3})
     tuned = study(
-        tuned=by_rate, measure=lambda run: {"x": 1 / 3}, curve=lambda run: run.metrics[["step"]]
+        tuned=Tuned(rates=(0.1, 0.2), measure=lambda run: {"x": 2 / 3}),
+        measure=lambda run: {"x": 1 / 3},
+        curve=lambda run: run.metrics[["step"]],
     )
-    first = tuned.runs("laptop")
-    plans = [*first, *tuned.follow([(p.cell_name, Fake(p.config, [1.0])) for p in first], "laptop")]
-    data = tuned.gather([(p.cell_name, Fake(p.config, [1.0])) for p in plans], "laptop")
+    first = fakes(tuned.runs("laptop"), [0.5, 1.0])
+    trained = first + fakes(tuned.follow(first, "laptop"), [0.5, 1.0])
+    data = tuned.gather(trained, "laptop")
     assert data.columns.tolist() == ["kind", "variant", "lr", "seed", "horizon", "x"]
-    assert data.groupby("kind")["x"].unique().map(list).to_dict() == {
-        "run": [0.3333333333],
-        "tuning": [0.6666666667],
-    }
+    measured = data.groupby("kind")["x"].unique().map(list).to_dict()
+    assert measured == {"run": [0.3333333333], "tuning": [0.6666666667]}
     assert set(data.loc[data["kind"] == "tuning", "seed"]) == {100, 101}
     assert set(data["horizon"]) == {100}
-    curves = tuned.gather_curves(
-        [(p.cell_name, Fake(p.config, [0.5, 1.0])) for p in plans], "laptop"
-    )
+    curves = tuned.gather_curves(trained, "laptop")
     assert curves.columns.tolist() == ["variant", "lr", "seed", "step"]
     assert curves.groupby(["variant", "seed"])["step"].apply(list).tolist() == [[0, 100]] * 6
     assert study().gather_curves([], "laptop") is None
 
 
-def test_a_measurement_of_several_rows_is_refused():
-    with pytest.raises(
-        ConfigError,
-        match="one value for each column: a table with several rows is what curve returns",
-    ):
-        gathered(of_cells(A, measure=lambda run: pd.DataFrame({"x": [1.0, 2.0]})))
-
-
 def test_a_measurement_may_say_which_step_is_the_last_that_counts():
     data = gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))
     assert set(data["horizon"]) == {3}
-
-
-def test_fields_may_differ_by_scale():
-    gpu = {"seeds": range(5), "cells": cells(variant=("vanilla",))}
-    larger = study(scales={"smoke": {}, "laptop": {}, "gpu": gpu})
-    assert {(plan.cell_name, plan.config.seed) for plan in larger.runs("gpu")} == {
-        ("vanilla", s) for s in range(5)
-    }
-    assert {plan.cell_name for plan in larger.runs("laptop")} == {"vanilla", "k_shift"}
 
 
 def test_steps_to_90_are_of_the_accuracy_that_stops_a_run():
@@ -191,17 +175,13 @@ def test_later_runs_continue_the_first_ones(tmp_path):
             found.append(({"variant": f"{curve}, longer"}, later))
         return found
 
-    longer = study(
-        follow_up=go_on, follow_up_cells=cells(variant=("vanilla, longer", "k_shift, longer"))
-    )
+    names = ("vanilla, longer", "k_shift, longer")
+    longer = study(follow_up=go_on, follow_up_cells=cells(variant=names))
     trained = [(p.cell_name, train(p.config, tmp_path)) for p in longer.runs("smoke")]
-    second = longer.follow(trained, "smoke")
-    data = longer.gather(
-        [*trained, *((p.cell_name, train(p.config, tmp_path)) for p in second)], "smoke"
-    )
-    assert data["variant"].value_counts().to_dict() == dict.fromkeys(
-        ["vanilla", "k_shift", "vanilla, longer", "k_shift, longer"], 2
-    )
+    for plan in longer.follow(trained, "smoke"):
+        trained.append((plan.cell_name, train(plan.config, tmp_path)))
+    data = longer.gather(trained, "smoke")
+    assert data["variant"].tolist() == ["vanilla"] * 2 + ["k_shift"] * 2 + sorted(names * 2)[::-1]
     assert set(data["horizon"]) == {12}
 
 
@@ -268,9 +248,7 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
 
 
 def gathered(made):
-    return made.gather(
-        [(p.cell_name, Fake(p.config, [1.0])) for p in made.runs("laptop")], "laptop"
-    )
+    return made.gather(fakes(made.runs("laptop")), "laptop")
 
 
 @pytest.mark.parametrize(
@@ -384,15 +362,18 @@ def test_a_number_may_need_what_measure_returns_in_any_way():
     assert [claim.estimate.value for claim in made.claims(gathered(made), "laptop")] == [1.0]
 
 
-def test_a_measurement_that_is_no_number_is_named():
-    made = of_cells(A, measure=lambda run: {"x": "high"})
-    with pytest.raises(ConfigError, match="A question needs numbers in 'x' of x, y"):
+@pytest.mark.parametrize(
+    ("measured", "sentence"),
+    [
+        ({"x": "high"}, "A question needs numbers in 'x' of x, y"),
+        ({"x": 1.0, "seed": 7}, "measure returns seed, but these columns describe the run"),
+        (pd.DataFrame({"x": [1.0, 2.0]}), "one value for each column: a table with several rows"),
+    ],
+)
+def test_a_measurement_that_no_question_can_read_is_named(measured, sentence):
+    made = of_cells(A, measure=lambda run: measured)
+    with pytest.raises(ConfigError, match=sentence):
         made.claims(gathered(made), "laptop")
-
-
-def test_a_measurement_may_not_replace_what_describes_the_run():
-    with pytest.raises(ConfigError, match="measure returns seed, but"):
-        gathered(of_cells(A, B, measure=lambda run: {"x": 1.0, "seed": 7}))
 
 
 def test_rows_of_one_run_are_not_seeds():
