@@ -100,7 +100,7 @@ def by_checkpoint(run: Run) -> pd.DataFrame:
     true = heads["exact"].abs() >= TRUE_LEAST * abs(heads["swing"])
     last = heads["layer"] == heads["layer"].max()
     early = heads["exact"].abs().where(true & ~last)
-    previous = None if early.isna().all() else early.idxmax()
+    previous = None if early.isna().all() else int(early.argmax())
     accuracy = run.metrics.set_index("step")["accuracy"]
     for step, (table, weights) in tables.items():
         now = table["exact"].abs() >= TRUE_LEAST * table["swing"].abs()
@@ -307,7 +307,7 @@ def sees_nothing(method: str, _: pd.DataFrame) -> str:
     return dropped if method == ATP_STAR else ""
 
 
-def each(id: str, sentence: str, number: Callable[[str], Number], **limit: float) -> list[Ask]:
+def each(id: str, sentence: str, number: Callable[[str], Number], **limit: Any) -> list[Ask]:
     """Ask a question about each model of `ASKED`."""
     return [
         Ask(id, f"{sentence} ({model}).", number(model), **limit).at(model=model) for model in ASKED

@@ -317,7 +317,7 @@ def width_summary(data: pd.DataFrame) -> pd.DataFrame:
     for panel in dict.fromkeys(panel_of({"curve": curve}) for curve in runs["curve"]):
         width, heads, _ = SHAPES[panel]
         covered = np.median(values(runs, {"curve": vanilla(panel)}, "in_row"))
-        row = {"hidden size": width, "heads": heads}
+        row: dict[str, Any] = {"hidden size": width, "heads": heads}
         row[f"learned: {KV1}"] = counts(runs, kv(panel))
         row[f"learned: {V2}"] = counts(runs, vanilla(panel))
         row[f"answers of {V2} that are in the sequence (median)"] = f"{covered:.0%}"

@@ -261,9 +261,9 @@ def errors_by_hops(data: pd.DataFrame) -> Figure:
             )
             if label == VANILLA:
                 there = origin().query("n_layers == @depth and 1 <= hops <= @panel.hops.max()")
-                there = there.sort_values("hops").set_index("hops")["error"]
+                published = there.sort_values("hops").set_index("hops")["error"]
                 hollow: Any = {"linestyle": ":", "marker": marker, "mfc": "white"}
-                axes.plot(there.index, there, color=color, ms=5, **hollow)
+                axes.plot(published.index, published, color=color, ms=5, **hollow)
                 words = f"{depth} layers"
                 axes.plot([], [], color="0.4", marker=marker, label=words)
                 axes.plot([], [], color="0.4", label=f"{words}, published", **hollow)
