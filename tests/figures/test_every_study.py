@@ -6,12 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from ihlab.study.claim import judged
 from ihlab.study.experiment import SCALES, Experiment
 from ihlab.study.find import declared
 from ihlab.study.ledger import Folder, summary_text
-from tests.figures.live import FIGURES, HOMES, live
+from ihlab.study.reproduce import reproduce
+from tests.figures.live import FIGURES, HOMES, copy_code, live
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +35,15 @@ assert "torch" not in sys.modules, "redrawing imported torch"
     arguments = ["reproduce", *names, "--scale", "smoke", "--from-data", "--figures", str(figures)]
     subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
     assert {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("name", HOMES)
+def test_a_study_is_made_at_smoke_scale(name, tmp_path):
+    figures, quiet = copy_code([name], tmp_path / "figures"), Console(quiet=True)
+    [folder] = reproduce([name], "smoke", runs=tmp_path / "runs", figures=figures, console=quiet)
+    assert folder.picture.exists()
+    assert folder.data()["seed"].isin(range(2)).any()
 
 
 @pytest.mark.parametrize("name", ["figure1a", "figure1b", "figure2", "figure8", "figure9"])
