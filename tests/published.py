@@ -70,9 +70,10 @@ class Made:
             "seeds": len(data),
             "declared": "2026",
         }
-        return [
-            Claim(**fields, estimate=mean, threshold=threshold) for threshold in self.thresholds
-        ]
+        claims = []
+        for i, threshold in enumerate(self.thresholds, 1):
+            claims.append(Claim(**fields, id=f"above_{i}", estimate=mean, threshold=threshold))
+        return claims
 
     def summary(self, data, scale):
         return self.said

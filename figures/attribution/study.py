@@ -95,9 +95,8 @@ def by_checkpoint(run: Run) -> pd.DataFrame:
       whether the size of the estimate is below that of every true head of the last layer. NaN for
       one layer.
     """
-    steps, rows = run.checkpoints, []
-    tables = {step: effects(run, step) for step in steps}
-    heads, _ = tables[steps[-1]]
+    tables, rows = {step: effects(run, step) for step in run.checkpoints}, []
+    heads, _ = tables[run.checkpoints[-1]]
     true = heads["exact"].abs() >= TRUE_LEAST * abs(heads["swing"])
     last = heads["layer"] == heads["layer"].max()
     early = heads["exact"].abs().where(true & ~last)
@@ -113,27 +112,28 @@ def by_checkpoint(run: Run) -> pd.DataFrame:
         }
         for method in METHODS:
             size = table[method].abs()
-            largest = size >= size.nlargest(int(now.sum())).min() if now.any() else now
-            only_last = (
-                size >= size.nlargest(int((now & last).sum())).min() if (now & last).any() else now
-            )
             row = facts | {
                 "method": method,
                 "rho": size.corr(table["exact"].abs(), method="spearman"),
-                "recall": largest[now].mean(),
-                "recall_last": only_last[now & last].mean(),
+                "recall": recall(size, now),
+                "recall_last": recall(size, now & last),
+                "prev_exact": np.nan,
+                "prev_estimate": np.nan,
+                "prev_below": np.nan,
             }
             if previous is not None:
-                row |= {
-                    "prev_exact": table["exact"][previous],
-                    "prev_estimate": table[method][previous],
-                    "prev_below": float((size[previous] < size[true & last]).all()),
-                }
+                row["prev_exact"] = table["exact"][previous]
+                row["prev_estimate"] = table[method][previous]
+                row["prev_below"] = float((size[previous] < size[true & last]).all())
             rows.append(row)
-    columns = ["prev_exact", "prev_estimate", "prev_below"]
-    return pd.DataFrame(
-        rows, columns=[*rows[0], *(name for name in columns if name not in rows[0])]
-    )
+    return pd.DataFrame(rows)
+
+
+def recall(size: pd.Series, true: pd.Series) -> float:
+    """Return the fraction of n true heads that are among the n largest estimates; NaN for n = 0."""
+    if not true.any():
+        return np.nan
+    return float((size >= size.nlargest(int(true.sum())).min())[true].mean())
 
 
 def effects(run: Run, step: int) -> tuple[pd.DataFrame, pd.Series]:
@@ -155,12 +155,11 @@ def effects(run: Run, step: int) -> tuple[pd.DataFrame, pd.Series]:
         table[method] = attribute(patching, method)["effect"]
     with torch.no_grad():
         _, cache = model.run_with_cache(pair.clean)
-    rows = torch.arange(len(pair.clean))
-    largest = [
-        cache["pattern", layer][rows, :, pair.position].amax(dim=-1).mean(dim=0).tolist()
-        for layer in range(model.cfg.n_layers)
-    ]
-    return table, pd.Series(np.ravel(largest))
+    rows, largest = torch.arange(len(pair.clean)), []
+    for layer in range(model.cfg.n_layers):
+        weights = cache["pattern", layer][rows, :, pair.position]
+        largest += weights.amax(dim=-1).mean(dim=0).tolist()
+    return table, pd.Series(largest)
 
 
 def measure(run: Run) -> dict[str, float]:
@@ -308,31 +307,28 @@ def sees_nothing(method: str, _: pd.DataFrame) -> str:
     return dropped if method == ATP_STAR else ""
 
 
+def each(id: str, sentence: str, number: Callable[[str], Number], **limit: Any) -> list[Ask]:
+    """Ask a question about each model of `ASKED`."""
+    return [
+        Ask(id, f"{sentence} ({model}).", number(model), **limit).at(model=model) for model in ASKED
+    ]
+
+
 ASKS = [
-    *(
-        Ask(
-            "misses_previous_token_head",
-            f"First-order attribution ranks the previous-token head below every true head of layer 2 ({model}).",
-            below_all(model), above=0.5,
-        ).at(model=model)
-        for model in ASKED
+    *each(
+        "misses_previous_token_head",
+        "First-order attribution ranks the previous-token head below every true head of layer 2",
+        below_all, above=0.5,
     ),
-    *(
-        Ask(
-            "sees_it_early",
-            f"First-order attribution sees half of the previous-token head's effect once the head is there ({model}).",
-            seen_share(model, FIRST_ORDER, first=True), above=0.5,
-        ).at(model=model)
-        for model in ASKED
+    *each(
+        "sees_it_early",
+        "First-order attribution sees half of the previous-token head's effect once the head is there",
+        partial(seen_share, method=FIRST_ORDER, first=True), above=0.5,
     ),
-    *(
-        Ask(
-            "blind_at_the_end",
-            "First-order attribution sees less than a quarter of the previous-token head's effect after training "
-            f"({model}).",
-            seen_share(model, FIRST_ORDER, first=False), below=0.25,
-        ).at(model=model)
-        for model in ASKED
+    *each(
+        "blind_at_the_end",
+        "First-order attribution sees less than a quarter of the previous-token head's effect after training",
+        partial(seen_share, method=FIRST_ORDER, first=False), below=0.25,
     ),
     *(
         Ask(

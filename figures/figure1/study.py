@@ -5,6 +5,7 @@ Figure 1b compares one layer of KV shifting with two vanilla layers, which have 
 parameters.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,8 @@ from ihlab.study.study import Run, Study, cells
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask
 
-LINES = {KV1: Line(BLUE), V2: Line(ORANGE, "--"), V4: Line(RED, "-."), V1: Line(BLACK, ":")}
+SIDES = {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
+LINES = {**SIDES, V4: Line(RED, "-."), V1: Line(BLACK, ":")}
 
 NEAR_CHANCE = 0.1
 """An accuracy at most this far above guessing is "near chance"."""
@@ -137,9 +139,8 @@ def explore_depth(data: pd.DataFrame, title: str) -> Any:
     """Draw an interactive picture of accuracy against steps, a line per seed."""
     from ihlab.plots import interactive
 
-    return draw_guess(
-        interactive.curves(data, "step", "accuracy_first", lines=LINES, title=title, **AXES), data
-    )
+    figure = interactive.curves(data, "step", "accuracy_first", lines=LINES, title=title, **AXES)
+    return draw_guess(figure, data)
 
 
 def depth_summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -147,17 +148,10 @@ def depth_summary(data: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for curve in (KV1, V1, V2, V4):
         runs = data[data["curve"] == curve].drop_duplicates("seed")
-        rows.append(
-            (
-                curve,
-                len(runs),
-                median_in_words(runs["steps_to_90"].tolist()),
-                f"{runs['final'].mean():.3f}",
-            )
-        )
-    return pd.DataFrame(
-        rows, columns=["model", "seeds", "median steps to 90%", "mean final accuracy"]
-    )
+        steps = median_in_words(runs["steps_to_90"].tolist())
+        rows.append((curve, len(runs), steps, f"{runs['final'].mean():.3f}"))
+    columns = ["model", "seeds", "median steps to 90%", "mean final accuracy"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def accuracy(cell: Cell) -> Number:
@@ -175,19 +169,8 @@ def depth_asks(positional: str) -> list[Ask]:
     source = "section 3.2, Figure 1a" if paper else "Figure 1a with learned positions"
     one, two, kv1, four = ({"curve": name} for name in (V1, V2, KV1, V4))
 
-    def ask(id: str, sentence: str, number: Number, statement: int = 9, **threshold: Any) -> Ask:
-        return Ask(
-            f"{id}.{positional}",
-            sentence,
-            number,
-            source=source,
-            of_paper=paper,
-            statement=statement,
-            setting={"positions": POSITIONS[positional]},
-            **threshold,
-        )
-
-    return [
+    ask = partial(Ask, source=source, of_paper=paper, statement=9)
+    asks = [
         ask(
             "vanilla1_hard",
             "It is difficult for a one-layer standard transformer to learn induction.",
@@ -220,6 +203,8 @@ def depth_asks(positional: str) -> list[Ask]:
             above=NOT_FASTER,
         ),
     ]
+    setting = {"positions": POSITIONS[positional]}
+    return [replace(each, id=f"{each.id}.{positional}", setting=setting) for each in asks]
 
 
 def figure1a(positional: str, **fields: Any) -> Study:
@@ -305,9 +290,7 @@ def by_width(data: pd.DataFrame) -> Figure:
     drawn = figure.subplots(1, len(sizes), sharey=True)
     for size, axes in zip(sizes, drawn, strict=True):
         runs = table[table["size"] == size].assign(curve=table["model"])
-        learning_curves(
-            axes, runs, "step", "accuracy_first", {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
-        )
+        learning_curves(axes, runs, "step", "accuracy_first", SIDES)
         axes.set_title(size, fontsize=10)
         axes.set(ylim=(-0.02, 1.02), xlabel=AXES["xlabel"])
         axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -322,27 +305,24 @@ def explore_width(data: pd.DataFrame, title: str) -> Any:
     """Draw an interactive picture with one panel per shape."""
     from ihlab.plots import interactive
 
-    styles = {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
-    table = in_panels(data)
-    return draw_guess(
-        interactive.curves(table, "step", "accuracy_first", "model", "size", styles, title, **AXES),
-        data,
+    figure = interactive.curves(
+        in_panels(data), "step", "accuracy_first", "model", "size", SIDES, title, **AXES
     )
+    return draw_guess(figure, data)
 
 
 def width_summary(data: pd.DataFrame) -> pd.DataFrame:
     """Return the number of runs that learned in each panel."""
-    columns = ["hidden size", "heads", f"learned: {KV1}", f"learned: {V2}"]
     rows, runs = [], data.drop_duplicates(["curve", "seed"])
     for panel in dict.fromkeys(panel_of({"curve": curve}) for curve in runs["curve"]):
         width, heads, _ = SHAPES[panel]
         covered = np.median(values(runs, {"curve": vanilla(panel)}, "in_row"))
-        rows.append(
-            (width, heads, counts(runs, kv(panel)), counts(runs, vanilla(panel)), f"{covered:.0%}")
-        )
-    return pd.DataFrame(
-        rows, columns=[*columns, f"answers of {V2} that are in the sequence (median)"]
-    )
+        row: dict[str, Any] = {"hidden size": width, "heads": heads}
+        row[f"learned: {KV1}"] = counts(runs, kv(panel))
+        row[f"learned: {V2}"] = counts(runs, vanilla(panel))
+        row[f"answers of {V2} that are in the sequence (median)"] = f"{covered:.0%}"
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def learned(data: pd.DataFrame, curve: str) -> tuple[int, int]:

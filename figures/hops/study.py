@@ -260,30 +260,13 @@ def errors_by_hops(data: pd.DataFrame) -> Figure:
                 middle.index, of_depth.min(), of_depth.max(), color=color, alpha=0.18, linewidth=0
             )
             if label == VANILLA:
-                there = (
-                    origin()
-                    .query("n_layers == @depth and 1 <= hops <= @panel.hops.max()")
-                    .sort_values("hops")
-                )
-                axes.plot(
-                    there["hops"],
-                    there["error"],
-                    ":",
-                    color=color,
-                    marker=marker,
-                    mfc="white",
-                    ms=5,
-                )
-                axes.plot([], [], color="0.4", marker=marker, label=f"{depth} layers")
-                axes.plot(
-                    [],
-                    [],
-                    ":",
-                    color="0.4",
-                    marker=marker,
-                    mfc="white",
-                    label=f"{depth} layers, published",
-                )
+                there = origin().query("n_layers == @depth and 1 <= hops <= @panel.hops.max()")
+                published = there.sort_values("hops").set_index("hops")["error"]
+                hollow: Any = {"linestyle": ":", "marker": marker, "mfc": "white"}
+                axes.plot(published.index, published, color=color, ms=5, **hollow)
+                words = f"{depth} layers"
+                axes.plot([], [], color="0.4", marker=marker, label=words)
+                axes.plot([], [], color="0.4", label=f"{words}, published", **hollow)
         axes.set(ylim=(-0.02, 0.8))
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -292,13 +275,8 @@ def errors_by_hops(data: pd.DataFrame) -> Figure:
         axes.plot([], [], "|", color="0.4", ms=10, mew=2.5, label="reached by hand")
         for depth in sorted(set(data["n_layers"])):
             if most := Cell(label, depth).by_hand():
-                mark = {
-                    "color": shade(label, depth),
-                    "lw": 2.5,
-                    "solid_capstyle": "butt",
-                    "zorder": 1,
-                }
-                axes.plot([most, most], [SMALL_ERROR - 0.03, SMALL_ERROR + 0.03], **mark)
+                ends, color = [SMALL_ERROR - 0.03, SMALL_ERROR + 0.03], shade(label, depth)
+                axes.plot([most, most], ends, color=color, lw=2.5, solid_capstyle="butt", zorder=1)
         axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing one of four letters")
         axes.set(xlabel="hops")
         axes.set_title(label, fontsize=11)
@@ -338,11 +316,10 @@ def cells_of(layers: Sequence[int]) -> list[dict[str, Any]]:
 
 def original_scale(layers: Sequence[int], seeds: range, steps: int) -> dict[str, Any]:
     """Return the fields that differ at a scale with the original's settings."""
-    asks = figure8_asks(layers, ORIGINAL.max_hops)
     return {
         "cells": cells_of(layers),
         "seeds": seeds,
-        "asks": asks,
+        "asks": figure8_asks(layers, ORIGINAL.max_hops),
         "config": partial(config, run=original_run(steps)),
     }
 
@@ -374,6 +351,8 @@ FIGURE8 = Study(
     },
 )
 
+OURS: Any = {"of_paper": False, "declared": ""}  # a question of the paper, asked by us
+
 FIGURE8_LEARNED = replace(
     FIGURE8,
     name="figure8_learned",
@@ -384,13 +363,7 @@ FIGURE8_LEARNED = replace(
     config=partial(config, run=llama_run(LAPTOP), positional="learned"),
     seeds=range(8),
     asks=[
-        replace(
-            ask,
-            source="Figure 8 with learned positions",
-            of_paper=False,
-            statement=None,
-            declared="",
-        )
+        replace(ask, statement=None, source="Figure 8 with learned positions", **OURS)
         for ask in FIGURE8.asks
         if not ask.sentence.endswith("(L = 5).")
     ],
@@ -414,8 +387,7 @@ FIGURE8_TUNED = replace(
             _bias(3, LAPTOP.max_hops),
             sentence="KV shifting has a very good bias for learning multi-hop (3 layers), each at its own rate.",
             source="Appendix E.1, Figure 8, an objection: vanilla is under-trained",
-            of_paper=False,
-            declared="",
+            **OURS,
         ),
         Ask(
             "vanilla_reaches_published",

@@ -122,11 +122,8 @@ def measure(run: Run) -> dict[str, float]:
 
 def lengths(data: pd.DataFrame) -> list[int]:
     """Return the tested lengths."""
-    return [
-        int(column.rpartition("_")[2])
-        for column in data.columns
-        if column.startswith("accuracy_at_")
-    ]
+    columns = data.filter(regex="^accuracy_at_").columns
+    return [int(column.rpartition("_")[2]) for column in columns]
 
 
 def change(
@@ -362,10 +359,11 @@ def of_table(variant: str, table: str, lr: float | None = None) -> Cell:
     return {"variant": variant, "table": table, "lr": lr or RATES_OF_LENGTHS[variant]}
 
 
-def better(setting: str, column: str, one: Cell, other: Cell) -> Ask:
+def better(setting: str, column: str, lr: float | None = None) -> Ask:
     """Ask whether KV shifting reads longer sequences better under one treatment of untrained
     positions.
     """
+    one, other = of_table(KV1, UNDECAYED, lr), of_table(V2, UNDECAYED)
     return Ask(
         id="helps",
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
@@ -423,31 +421,16 @@ UNTRAINED_POSITIONS = replace(
     declared="2026-11-28",
     cells=[
         *(of_table(variant, table) for variant in (KV1, V2) for table in (DECAYED, UNDECAYED)),
-        of_table(KV1, UNDECAYED, 1.6e-2),
+        of_table(KV1, UNDECAYED, RATES_OF_LENGTHS[V2]),
     ],
     config=config_of_table,
     tuned=None,
     seeds=range(20, 26),
     measure=measure_table,
     asks=[
-        better(
-            "as drawn, each model's own rate",
-            "accuracy",
-            of_table(KV1, UNDECAYED),
-            of_table(V2, UNDECAYED),
-        ),
-        better(
-            "as drawn, vanilla's rate",
-            "accuracy",
-            of_table(KV1, UNDECAYED, 1.6e-2),
-            of_table(V2, UNDECAYED),
-        ),
-        better(
-            "set to 0, each model's own rate",
-            "zeroed",
-            of_table(KV1, UNDECAYED),
-            of_table(V2, UNDECAYED),
-        ),
+        better("as drawn, each model's own rate", "accuracy"),
+        better("as drawn, vanilla's rate", "accuracy", RATES_OF_LENGTHS[V2]),
+        better("set to 0, each model's own rate", "zeroed"),
         *(ask_of(variant) for ask_of in (from_decay, needs_none) for variant in (KV1, V2)),
     ],
     summary_columns=(*(f"accuracy_at_{32 * factor}" for factor in FACTORS), "zeroed_at_256"),

@@ -23,7 +23,6 @@ nearly as many of four.
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,43 +101,32 @@ def asks_of(variant: str) -> list[Ask]:
     narrow_one, narrow_four, wide_one, wide_four = (
         {"variant": variant, **cell} for cell in cells(width=(8, 32), followers=(1, 4))
     )
-    where: dict[str, Any] = {
-        "setting": {"model": variant},
-        "statement": 11,
-        "source": "section 3.2",
-    }
-    compared = [
-        difference(narrow_one, narrow_four, "found"),
-        difference(wide_one, wide_four, "found"),
-    ]
+    ask = partial(Ask, setting={"model": variant}, statement=11, source="section 3.2")
+    narrow = difference(narrow_one, narrow_four, "found")
+    wide = difference(wide_one, wide_four, "found")
     suffix = ""
     if variant != KV1:
         suffix = ".vanilla"
-        compared = [
-            untested_if(partial(not_learned, variant, width), number)
-            for width, number in zip((8, 32), compared, strict=True)
-        ]
+        narrow = untested_if(partial(not_learned, variant, 8), narrow)
+        wide = untested_if(partial(not_learned, variant, 32), wide)
     return [
-        Ask(
+        ask(
             f"one_if_narrow{suffix}",
             f"At width 8 {variant}, finds a single follower.",
             mean_over_seeds("found", narrow_one, stats.SHARE, FOUND),
             above=LEARNED,
-            **where,
         ),
-        Ask(
+        ask(
             f"fewer_if_narrow{suffix}",
             f"At width 8 {variant}, finds fewer of four followers at once than of one.",
-            compared[0],
+            narrow,
             above=FEWER,
-            **where,
         ),
-        Ask(
+        ask(
             f"all_if_wide{suffix}",
             f"At width 32 {variant}, finds nearly as many of four followers at once as of one.",
-            compared[1],
+            wide,
             below=NEARLY,
-            **where,
         ),
     ]
 

@@ -169,14 +169,12 @@ def of_value(data: pd.DataFrame) -> Measured:
     """
     rows = pick(data, {"curve": KV_2})
     own_value = rows["fall_own"] > rows["fall_before"]
+    own, others = rows.loc[own_value, "right_3"], rows.loc[~own_value, "right_3"]
     measure = (
-        f"accuracy in period 3 of the {own_value.sum()} seeds that need the own value more than the previous token's, "
-        f"minus that of the other {(~own_value).sum()}"
+        f"accuracy in period 3 of the {len(own)} seeds that need the own value more than the previous token's, "
+        f"minus that of the other {len(others)}"
     )
-    ahead = stats.shift(
-        rows.loc[own_value, "right_3"].tolist(), rows.loc[~own_value, "right_3"].tolist(), (-1, 1)
-    )
-    return Measured(measure, ahead, len(rows))
+    return Measured(measure, stats.shift(own.tolist(), others.tolist(), (-1, 1)), len(rows))
 
 
 def any_token(data: pd.DataFrame) -> Measured:
@@ -219,6 +217,9 @@ def view(data: pd.DataFrame) -> Figure:
 
 paper = partial(Ask, source="section 3.2", of_paper=True, statement=15)
 ours = partial(Ask, source="related to section 3.2")
+KV_FAILS = partial(
+    paper, "fails_on_period_3", number=untested_if(unlearned(KV_2), answers("right", KV_2, 3))
+)
 
 PERIOD = Study(
     name="period",
@@ -239,17 +240,12 @@ PERIOD = Study(
             answers("right", KV_2, 2),
             above=0.99,
         ),
-        paper(
-            "fails_on_period_3",
+        KV_FAILS(
             "A model trained on [A][B][A][B] fails on [A][B][C][A][B]: its accuracy is nearer to that of naming any "
             "token but the current one than to that of induction.",
-            untested_if(unlearned(KV_2), answers("right", KV_2, 3)),
             below=FAILS,
-            first=paper(
-                "fails_on_period_3",
-                "What is learned from [A][B][A][B] fails on [A][B][C][A][B].",
-                untested_if(unlearned(KV_2), answers("right", KV_2, 3)),
-                below=0.2,
+            first=KV_FAILS(
+                "What is learned from [A][B][A][B] fails on [A][B][C][A][B].", below=0.2
             ),
             changed="2026-11-27: naming any token but the current one is right in half of the cases, so .2 is below "
             "chance",

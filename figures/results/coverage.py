@@ -86,19 +86,13 @@ def coverage_page(figures: Path) -> str:
     rows, answered = [], verdicts(figures)
     each: Any = STATEMENTS.itertuples()
     for statement in each:
-        said = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
+        quote = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
+        sentence = lines([escaped(statement.sentence), quote])
+        answers = lines(list(starmap(_answer, answered.get(statement.number, {}).items())))
         remark = statement.remark
         if statement.kind in (OPEN, OUT):
             remark = f"*{statement.kind}*. {remark}".rstrip()
-        answers = starmap(_answer, answered.get(statement.number, {}).items())
-        rows.append(
-            [
-                statement.number,
-                lines([escaped(statement.sentence), said]),
-                lines(list(answers)),
-                remark,
-            ]
-        )
+        rows.append([statement.number, sentence, answers, remark])
     legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
     explanation = (
         f"Verdicts count claims: {legend}. A statement that was tested in several settings has several claims. A claim "
@@ -106,13 +100,8 @@ def coverage_page(figures: Path) -> str:
         "verdicts are about small models that were trained here, or about the paper's printed tables if the remark "
         "says so."
     )
-    columns = ["", "statement", "verdicts", "remark"]
-    return (
-        "\n\n".join(
-            ["# The paper's statements", counted(figures), explanation, table(columns, rows)]
-        )
-        + "\n"
-    )
+    answers = table(["", "statement", "verdicts", "remark"], rows)
+    return f"# The paper's statements\n\n{counted(figures)}\n\n{explanation}\n\n{answers}\n"
 
 
 def _answer(link: str, counts: Counter[str]) -> str:

@@ -157,16 +157,16 @@ def answer(
     The number is the one nearest to its threshold, or farthest on the wrong side, relative to the
     threshold. None if there are no stored claims. `link` makes a number a link to its experiment.
     """
-    every = [(question, claim) for question in asked for claim in question.of(claims_of)]
+    every, numbers = [], []
+    for question in asked:
+        for claim in question.of(claims_of):
+            every.append(claim)
+            if claim["verdict"] != NOT_TESTED and claim["value"] is not None:
+                numbers.append((question, claim))
     if not every:
         return None
-    numbers = [
-        pair for pair in every if pair[1]["verdict"] != NOT_TESTED and pair[1]["value"] is not None
-    ]
-    words = _in_words([claim for _, claim in every])
-    if not numbers:
-        return words, ""
-    return words, _number(numbers, link)
+    number = _number(numbers, link) if numbers else ""
+    return _in_words(every), number
 
 
 def _in_words(claims: Sequence[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,14 @@ from ihlab.study.experiment import PUBLISHED, SCALES
 from ihlab.study.find import stored
 from ihlab.study.ledger import Folder
 from ihlab.study.markdown import escaped, table, verdict_counts
-from ihlab.study.page import WRITTEN_BY, link_text, require_own, template, write_page
+from ihlab.study.page import (
+    WRITTEN_BY,
+    link_text,
+    published,
+    require_own,
+    template,
+    write_page,
+)
 from ihlab.study.stats import CONFIDENCE, holm
 
 from . import coverage
@@ -30,46 +37,50 @@ FIRST = "figure1a"
 """The experiment whose picture is on the first page."""
 
 THEMES = {
-    "The paper's figures and tables": (
-        *(
-            "figure1a",
-            "figure1a_learned",
-            "figure1b",
-            "figure1b_learned",
-            "figure2",
-            "figure4",
-            "figure7",
-            "figure8",
-        ),
-        *(
-            "figure8_learned",
-            "figure8_tuned",
-            "figure9",
-            "figure10",
-            "figure11",
-            "table4",
-            "table5",
-            "table15",
-        ),
-    ),
-    "What makes induction fast": (
-        *("basin_map", "robustness", "width", "many_heads", "fusion", "period", "formation_laws"),
-    ),
-    "Longer sequences and other tasks": (
-        *(
-            "lengths",
-            "lengths_16",
-            "untrained_positions",
-            "packing",
-            "by_position",
-            "mqar",
-            "checker",
-            "parallel",
-        ),
-        *("pairs", "depo", "saved_layer", "text", "flatness"),
-    ),
-    "Other token shifts": ("shifts", "elsewhere", "idle_layers", "recurrences", "zoo"),
-    "Methods and proofs": ("attribution", "proofs", "worst_case"),
+    "The paper's figures and tables": [
+        "figure1a",
+        "figure1a_learned",
+        "figure1b",
+        "figure1b_learned",
+        "figure2",
+        "figure4",
+        "figure7",
+        "figure8",
+        "figure8_learned",
+        "figure8_tuned",
+        "figure9",
+        "figure10",
+        "figure11",
+        "table4",
+        "table5",
+        "table15",
+    ],
+    "What makes induction fast": [
+        "basin_map",
+        "robustness",
+        "width",
+        "many_heads",
+        "fusion",
+        "period",
+        "formation_laws",
+    ],
+    "Longer sequences and other tasks": [
+        "lengths",
+        "lengths_16",
+        "untrained_positions",
+        "packing",
+        "by_position",
+        "mqar",
+        "checker",
+        "parallel",
+        "pairs",
+        "depo",
+        "saved_layer",
+        "text",
+        "flatness",
+    ],
+    "Other token shifts": ["shifts", "elsewhere", "idle_layers", "recurrences", "zoo"],
+    "Methods and proofs": ["attribution", "proofs", "worst_case"],
 }
 """Figures in the order of the page, below their headings."""
 
@@ -122,10 +133,7 @@ def results_page(root: Path) -> str:
         how_measured=MEASURED,
         picture=first and first.picture.relative_to(root).as_posix(),
         picture_of=first and link_text(first.home),
-        scales=[
-            _scale(list(of_scale), root)
-            for _, of_scale in groupby(folders, key=lambda folder: folder.scale)
-        ],
+        scales=[_scale(list(own), root) for _, own in groupby(folders, lambda each: each.scale)],
     )
 
 
@@ -133,9 +141,8 @@ def _scale(folders: Sequence[Folder], root: Path) -> dict[str, Any]:
     """Return what the page shows of all figures at one scale."""
     themes: dict[str, list[str]] = {}
     for folder in folders:
-        themes.setdefault(theme(folder.experiment), []).append(
-            _link(link_text(folder.home), folder, root)
-        )
+        link = _link(link_text(folder.home), folder, root)
+        themes.setdefault(theme(folder.experiment), []).append(link)
     counts = verdict_counts([claim for folder in folders for claim in folder.claims()])
     return {
         "name": folders[0].scale,
@@ -179,24 +186,16 @@ def _link(text: str, folder: Folder, root: Path, before: str = "") -> str:
     """Return a link to the figure's page, with the scale if it is not the default one."""
     if folder.scale != PUBLISHED:
         text += f" ({folder.scale} scale)"
-    return f"[{text}]({before}{_page_of(folder, root)})"
-
-
-def _page_of(folder: Folder, root: Path) -> str:
-    return f"{folder.home.relative_to(root).as_posix()}/README.md"
+    return f"[{text}]({before}{folder.home.relative_to(root).as_posix()}/README.md)"
 
 
 def result_folders(root: Path) -> list[Folder]:
     """Return every folder with claims, scale by scale in the order of `THEMES`. Smoke scale only
     without another.
     """
-    homes, ordered = stored(root), sum(THEMES.values(), ())
-    names = sorted(
-        homes, key=lambda name: (ordered.index(name) if name in ordered else len(ordered), name)
-    )
-    every = [Folder(homes[name], scale) for scale in SCALES for name in names]
-    published = [folder for folder in every if (folder.path / "claims.json").exists()]
-    return [folder for folder in published if folder.scale != "smoke"] or published
+    homes, ordered = stored(root), list(chain(*THEMES.values()))
+    names = [*filter(homes.get, ordered), *sorted(homes.keys() - {*ordered})]
+    return published([Folder(homes[name], scale) for scale in SCALES for name in names])
 
 
 def theme(name: str) -> str:
@@ -208,23 +207,24 @@ def corrected(folders: Sequence[Folder], root: Path) -> str:
     """State how many p-values stay significant if all claims are corrected together, and how many
     claims have none.
     """
-    tested = [
-        (folder, claim)
-        for folder in folders
-        for claim in folder.claims()
-        if claim["verdict"] != NOT_TESTED
-    ]
-    p_values = [float(claim["p"]) for _, claim in tested if claim["p"] is not None]
+    p_values: list[float] = []
+    without = Counter[Folder]()
+    for folder in folders:
+        for claim in folder.claims():
+            if claim["verdict"] != NOT_TESTED:
+                if claim["p"] is None:
+                    without[folder] += 1
+                else:
+                    p_values.append(claim["p"])
     if not p_values:
         return ""
     by_holm = (np.array(holm(p_values)) <= 1 - CONFIDENCE).sum()
     by_rate = (false_discovery_control(p_values) <= 1 - CONFIDENCE).sum()
     said = (
-        f"{len(p_values)} of {len(tested)} tests have a p-value (the chance of a number this extreme if the truth were "
-        f"on the threshold), corrected within their figure. Corrected across figures, {by_holm} stay at most 0.05 by "
-        f"Holm's method, {by_rate} by Benjamini and Hochberg's."
+        f"{len(p_values)} of {len(p_values) + without.total()} tests have a p-value (the chance of a number this "
+        f"extreme if the truth were on the threshold), corrected within their figure. Corrected across figures, "
+        f"{by_holm} stay at most 0.05 by Holm's method, {by_rate} by Benjamini and Hochberg's."
     )
-    without = Counter(folder for folder, claim in tested if claim["p"] is None)
     if not without:
         return said
     ((folder, number),) = without.most_common(1)

@@ -152,9 +152,10 @@ def study(
     Smoke scale trains KV shifting and the cells that questions compare.
     """
     every = cells(variant=variants, setting=settings)
-    compared = [
-        cell for ask in asks for asked in ask.cells for cell in (asked, {**asked, "variant": KV})
-    ]
+    compared: list[Cell] = []
+    for ask in asks:
+        for cell in getattr(ask.number, "cells", ()):
+            compared += [cell, {**cell, "variant": KV}]
     usual = {
         "view": dots("variant", panels="setting"),
         "caption": "Dot: a seed. Bar: the median. Each variant at its own learning rate.",

@@ -42,4 +42,4 @@ def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask
     number = difference(beside, cell, "best") if kind == "as accurate" else ratio(cell, beside)
     threshold, side = LIMITS[kind]
     fields[side] = threshold
-    return Ask(number=number, cells=(cell, beside), **fields)
+    return Ask(number=number, **fields)

@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -95,7 +94,6 @@ class Ask:
     - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
     - `against`: whether the paper says the contrary: if the sentence holds, the paper's statement
       does not;
-    - `cells`: the cells that it compares, from which a study can choose those of smoke scale;
     - `source`: the place in the paper, or where the question comes from; `of_paper`: whether the
       paper says it;
     - `declared`: the date on which it was asked; "": the study's;
@@ -114,7 +112,6 @@ class Ask:
     statement: int | None = None
     against: bool = False
     setting: Mapping[str, str] = field(default_factory=dict)
-    cells: Sequence[Cell] = ()
     declared: str = ""
     first: "Number | Ask | None" = None
     changed: str = ""
@@ -155,17 +152,12 @@ class Ask:
             return now
         return replace(now, first=first, changed=self.changed)
 
-    def measured(self, data: pd.DataFrame) -> Measured:
-        """Return the number measured on the table. Raises `ConfigError` if it is no `Measured`."""
-        number = self.number(data)
-        require(
-            isinstance(number, Measured),
-            f"The number of question '{self.id}' is {number!r}, but no Measured.",
-        )
-        return number
-
     def _claim(self, data: pd.DataFrame, declared: str) -> Claim:
-        measured = self.measured(data)
+        measured = self.number(data)
+        require(
+            isinstance(measured, Measured),
+            f"The number of question '{self.id}' is {measured!r}, but no Measured.",
+        )
         threshold = self._threshold
         if callable(threshold):
             threshold = threshold(data)
@@ -258,9 +250,6 @@ def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
 
 def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
     """Return the rows of a cell, sorted by rate and seed. Raises `NoRunsError` if there is none."""
-    cells = _PICKED.get()
-    if cells is not None and kind == RUN and cell not in cells:
-        cells.append(cell)
     rows = of_kind(data, kind)
     for column, value in cell.items():
         if column not in rows:
@@ -270,23 +259,6 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
     if rows.empty:
         raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.", cell)
     return rows.sort_values([column for column in ("lr", "seed") if column in rows])
-
-
-_PICKED: ContextVar[list[Cell] | None] = ContextVar("_PICKED", default=None)
-"""The cells that `pick` has been asked for, while `cells_read` runs."""
-
-
-def cells_read(ask: Ask, data: pd.DataFrame) -> list[Cell]:
-    """Return the cells whose runs a question's number picks; none if the table cannot answer it."""
-    cells: list[Cell] = []
-    listening = _PICKED.set(cells)
-    try:
-        ask.number(data)
-    except (ConfigError, LookupError):
-        return []
-    finally:
-        _PICKED.reset(listening)
-    return cells
 
 
 def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
@@ -382,23 +354,12 @@ def _of_cells(call: str, column: str, cells: Sequence[Cell], number: Number) -> 
     return OfCells(tuple(cells), number)
 
 
-def _require_functions(call: str, *arguments: object) -> None:
-    for argument in arguments:
-        require(callable(argument), f"{call}: {shown(argument)} must be a function of the table.")
-
-
 def mean_over_seeds(
     column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = ""
 ) -> Number:
     """Return the mean of a column, or of a formula of columns, over a cell's seeds. `words`: its
     description.
     """
-
-    pair = isinstance(within, tuple) and len(within) == 2 and all(map(is_number, within))
-    require(
-        pair,
-        f"mean_over_seeds: within is {shown(within)}, but must be the least and the largest possible value.",
-    )
 
     def number(data: pd.DataFrame) -> Measured:
         by_seed = values(data, cell, column)
@@ -479,7 +440,6 @@ def described(
 
     It counts the seeds of `cell`, or those of all runs for claims.
     """
-    _require_functions("described(measure, estimate, cell)", estimate)
 
     def number(data: pd.DataFrame) -> Measured:
         rows = of_kind(data) if cell is None else pick(data, cell)
@@ -492,7 +452,6 @@ def described(
 
 def on_table(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
     """Return a number that is measured on the changed table, `change(table)`."""
-    _require_functions("on_table(change, number)", change, number)
     return lambda data: number(change(data))
 
 
@@ -500,7 +459,6 @@ def untested_if(reason: Callable[[pd.DataFrame], str], number: Number) -> Number
     """Return a number that is not tested if `reason` returns a reason. Holm's correction then
     leaves it out.
     """
-    _require_functions("untested_if(reason, number)", reason, number)
     require(
         not isinstance(reason, OfCells),
         "untested_if(reason, number): the reason is a number: exchange the two.",

@@ -3,7 +3,6 @@ question.
 """
 
 import inspect
-import io
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -79,7 +78,6 @@ def require_study(study: Study) -> None:
         choose(f"scale of {name}", scale, SCALES)
     known = [*study.cells, *study.smoke_cells, *study.follow_up_cells]
     _require_one_name(name, known)
-    _require_stored(name, known)
     for cell in study.cells:
         _require_seeds(study, f"{name}, cell {dict(cell)}", cell)
         _require_rates(study, f"{name}, cell {dict(cell)}", cell)
@@ -124,21 +122,6 @@ def _require_cells_apart(field: str, cells: Sequence[Cell]) -> None:
         not same,
         f"{field}: {' and '.join(map(str, same))} are one cell in a stored table: name each cell once.",
     )
-
-
-def _require_stored(name: str, cells: Sequence[Cell]) -> None:
-    """Raise `ConfigError` for a cell that changes when it is written to a CSV and read back."""
-    try:
-        text = pd.DataFrame(cells).assign(kind=RUN).to_csv(index=False).encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"{name}: a cell has a text that no file can hold ({error}).") from None
-    stored: list[Any] = pd.read_csv(io.BytesIO(text)).drop(columns="kind").to_dict("records")
-    stored = [*stored, *({} for _ in cells)]  # a line break in a text makes more or fewer rows
-    for cell, again in zip(cells, stored, strict=False):
-        require(
-            cell_key(cell) == cell_key(again),
-            f"{name}: a CSV does not give back {dict(cell)}: rename it.",
-        )
 
 
 def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
@@ -205,20 +188,9 @@ def _require_rates(study: Study, words: str, cell: Cell) -> None:
     )
     rates = tuned.rates_of(cell, "laptop")
     require(len(rates) > 0, f"{words} has no rates to try: give Tuned(rates=...) at least one.")
-    repeated = _repeated(rates)
-    require(
-        repeated is None,
-        f"{words} has the rate {repeated} twice: Tuned(rates=...) tries each once.",
-    )
 
 
 def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:
-    for cell in ask.cells:
-        close = [each for each in known if cell_key(cell) <= cell_key(each)]
-        require(
-            len(close) > 0,
-            f"{words}: the study does not train {dict(cell)}, a cell of the question.",
-        )
     numbers = [ask.number]
     if isinstance(ask.first, Ask):
         numbers.append(ask.first.number)

@@ -2,9 +2,9 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, Literal
 
 from ihlab.study.stats import CONFIDENCE, Estimate, holm
@@ -33,7 +33,7 @@ class Claim:
 
     - `id`: the claim's name, unique in its experiment, by which headlines, the paper's statements
       and the history find it. Claims that make the same statement under several conditions share
-      the part before the first dot. Without one, `judged` derives it from the sentence;
+      the part before the first dot;
     - `setting`: the conditions of the claim, such as {"positions": "learned positions"};
     - `statement`: the number of the statement that it answers (`figures/results/statements.csv`);
       None for none;
@@ -50,7 +50,7 @@ class Claim:
     - `why`: the reason why the claim is not tested; "" if it is tested.
     """
 
-    id: str = ""
+    id: str
     setting: Mapping[str, str] = field(default_factory=dict)
     statement: int | None = None
     against: bool = False
@@ -121,7 +121,7 @@ class Claim:
             "verdict": self.verdict,
             "why": self.why,
         }
-        for name in ("id", "setting", "statement", "against", "bound", "why"):
+        for name in ("setting", "statement", "against", "bound", "why"):
             if not row[name]:
                 del row[name]
         if self.first:
@@ -165,13 +165,14 @@ def at_floor(*sides: float, guess: float = 0.0) -> bool:
 
 
 def judged(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims of one experiment, each with an id, with their p-values adjusted by Holm
-    (1979).
+    """Return the claims of one experiment with their p-values adjusted by Holm (1979).
 
     The `first` versions are adjusted too, together with the unchanged claims: the family as it was
     first declared. Raises `ConfigError` if two claims have the same id.
     """
-    claims = _named(claims)
+    ids = Counter(claim.id for claim in claims)
+    for id, number in ids.items():
+        require(number == 1, f"Two claims have the id '{id}', but each claim needs its own.")
     as_declared = _adjusted([claim.first or claim for claim in claims])
     now = _adjusted(claims)
     for i, first in enumerate(as_declared):
@@ -183,31 +184,6 @@ def judged(claims: Sequence[Claim]) -> list[Claim]:
 def slug(sentence: str) -> str:
     """Return the letters and digits of a sentence as an id: "it_learns" for "It learns."."""
     return "_".join(re.findall(r"[^\W_]+", sentence.lower()))
-
-
-def _named(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims with an id each: by default the slug of the sentence, with a number if that
-    is taken.
-    """
-    taken = set[str]()
-    for claim in claims:
-        require(
-            claim.id not in taken,
-            f"Two claims have the id '{claim.id}', but each claim needs its own.",
-        )
-        taken |= {claim.id} - {""}
-    named = list(claims)
-    for i, claim in enumerate(claims):
-        if claim.id:
-            continue
-        short = name = slug(claim.sentence)
-        for number in count(2):
-            if name not in taken:
-                break
-            name = f"{short}_{number}"
-        taken.add(name)
-        named[i] = replace(claim, id=name)
-    return named
 
 
 def _adjusted(claims: Sequence[Claim]) -> list[Claim]:

@@ -3,6 +3,7 @@ names.
 """
 
 import ast
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,27 +39,22 @@ def declared(figures: Path) -> dict[str, Declared]:
             tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError) as error:
             raise ConfigError(f"{file} is not Python ({error}).") from None
-        for statement in tree.body:
-            for call in ast.walk(statement) if isinstance(statement, ast.Assign) else ():
-                if isinstance(call, ast.Call):
-                    fields = {
-                        word.arg: getattr(word.value, "value", None) for word in call.keywords
-                    }
-                    if isinstance(fields.get("name"), str):
-                        experiments[str(fields["name"])] = Declared(
-                            file, fields.get("by_default") is True
-                        )
+        assigned = [statement for statement in tree.body if isinstance(statement, ast.Assign)]
+        for call in chain(*map(ast.walk, assigned)):
+            if isinstance(call, ast.Call):
+                fields = {word.arg: getattr(word.value, "value", None) for word in call.keywords}
+                name = fields.get("name")
+                if isinstance(name, str):
+                    experiments[name] = Declared(file, fields.get("by_default") is True)
     return experiments
 
 
 def studies(file: Path) -> dict[str, Experiment]:
     """Import a study file and return its experiments by name. Raises `ConfigError` if it has none."""
-    values = vars(import_file(file)).values()
-    experiments = {
-        value.name: value
-        for value in values
-        if isinstance(value, Experiment) and not isinstance(value, type)
-    }
+    experiments = {}
+    for value in vars(import_file(file)).values():
+        if isinstance(value, Experiment) and not isinstance(value, type):
+            experiments[value.name] = value
     require(
         bool(experiments),
         f"{file} has no study: assign one to a name at the top level of the file.",
@@ -76,12 +72,11 @@ def home(name: str, file: Path) -> Path:
 
 def stored(figures: Path) -> dict[str, Path]:
     """Return the folders of all stored figures by name, live and frozen."""
-    paths = [
-        *figures.glob("*/claims.json"),
-        *figures.glob("*/*/claims.json"),
-        *figures.glob("*/*/*/claims.json"),
-    ]
-    folders = [path.parent.parent if path.parent.name in SCALES else path.parent for path in paths]
+    folders = set()
+    for depth in ("*", "*/*", "*/*/*"):
+        for path in figures.glob(f"{depth}/claims.json"):
+            of_scale = path.parent.name in SCALES
+            folders.add(path.parent.parent if of_scale else path.parent)
     return {folder.name: folder for folder in sorted(folders)}
 
 

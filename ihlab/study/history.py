@@ -9,6 +9,7 @@ if unknown).
 import json
 from collections.abc import Sequence
 from datetime import date
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,8 @@ def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
 
 
 def _same(one: Row, other: Row | None) -> bool:
-    return other is not None and all(
-        one[name] == other[name] for name in ("threshold", "right_side", "verdict")
-    )
+    decisive = itemgetter("threshold", "right_side", "verdict")
+    return other is not None and decisive(one) == decisive(other)
 
 
 def read_history(path: Path) -> list[Row]:
@@ -61,7 +61,7 @@ def read_history(path: Path) -> list[Row]:
     return read_claims(path, WENT)
 
 
-NEEDED: tuple[str, ...] = (
+NEEDED = [
     "id",
     "source",
     "of_paper",
@@ -72,8 +72,10 @@ NEEDED: tuple[str, ...] = (
     "p",
     "threshold",
     "right_side",
-)
-NEEDED += ("seeds", "declared", "verdict")
+    "seeds",
+    "declared",
+    "verdict",
+]
 """Fields of every stored claim."""
 
 

@@ -151,10 +151,8 @@ class Folder:
         path, command = self.path / name, f"ihlab reproduce {self.experiment} --scale {self.scale}"
         if not path.is_file():
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
-        now, then = (
-            _table_facts(path.read_bytes().decode("utf-8", "replace")),
-            self._described(name),
-        )
+        now = _table_facts(path.read_bytes().decode("utf-8", "replace"))
+        then = self._described(name)
         if isinstance(then, dict):  # a manifest of an older version does not describe its tables
             require(
                 then == now,
@@ -197,12 +195,8 @@ class Folder:
         columns = ["sentence", "measure", "value", "interval", "needs", "seeds", "verdict"]
         rows = []
         for claim in self.claims():
-            numbers = [
-                claim["measure"],
-                value(claim),
-                interval(claim).strip(),
-                plain(needed(claim)),
-            ]
+            limit = plain(needed(claim))
+            numbers = [claim["measure"], value(claim), interval(claim).strip(), limit]
             if claim["verdict"] == NOT_TESTED:
                 numbers = [claim.get("why", ""), "", "", ""]
             rows.append([claim["sentence"], *numbers, claim["seeds"] or "", _verdict(claim)])

@@ -28,24 +28,22 @@ def make(
     device: str = "auto",
     runs: Path = Path("runs"),
     console: Console | None = None,
-    vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
     published: Callable[[Experiment, Folder], None] = lambda experiment, folder: None,
 ) -> int:
     """Train the runs of each experiment in turn, showing progress, and publish it. Return the
     number of runs.
 
-    A run that several experiments need is trained once. All folders have the same scale. `vary` may
-    change the runs that an experiment plans for its stage 1 or 2. `published` is called with each
-    experiment and its folder once it is written.
+    A run that several experiments need is trained once. All folders have the same scale. `published`
+    is called with each experiment and its folder once it is written.
     """
     console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
     needed = 0
     for i, (experiment, folder) in enumerate(zip(chosen, folders, strict=True), 1):
         name = experiment.name if len(chosen) == 1 else f"{experiment.name} ({i} of {len(chosen)})"
-        planned = vary(experiment.runs(scale), 1)
+        planned = experiment.runs(scale)
         _train(name, planned, runs, device, jobs, console)
         if follow := getattr(experiment, "follow", None):
-            planned.extend(vary(follow(_open(planned, runs), scale), 2))
+            planned.extend(follow(_open(planned, runs), scale))
             _train(name, planned, runs, device, jobs, console)
         trained = _open(planned, runs)
         gather_curves = getattr(experiment, "gather_curves", lambda trained, scale: None)
@@ -67,9 +65,15 @@ def _train(
     name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console
 ) -> None:
     """Train every distinct config that has not finished, showing progress."""
-    unique: dict[str, RunConfig] = {plan.config.digest: plan.config for plan in planned}
-    configs = [config for config in unique.values() if not has_ended(config, root)]
-    stacked = {plan.config.digest for plan in planned if plan.stacked}
+    missing: dict[str, RunConfig] = {}
+    stacked = set()
+    for plan in planned:
+        digest = plan.config.digest
+        if plan.stacked:
+            stacked.add(digest)
+        if digest not in missing and not has_ended(plan.config, root):
+            missing[digest] = plan.config
+    configs = list(missing.values())
     if configs:
         with steps_bar(configs, (), console, name) as show:
             train_all(configs, root, device, jobs, show, stacked)
@@ -79,10 +83,8 @@ def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
     """Return the manifest of a figure: its number of runs, their devices and time, and the package
     versions.
     """
-    done = pd.DataFrame(
-        [run.done for _, run in trained if run.done],
-        columns=["seconds", "device", "threads", "data"],
-    )
+    ended = [run.done for _, run in trained if run.done]
+    done = pd.DataFrame(ended, columns=["seconds", "device", "threads", "data"])
     manifest = {
         "scale": scale,
         "runs": len(trained),

@@ -45,30 +45,26 @@ def page(home: Path, heading: str = "") -> str:
     """Return the page of a figure's folder as Markdown: each stored scale, and smoke scale only
     without another.
     """
-    folders = [
-        Folder(home, scale)
-        for scale in SCALES
-        if (Folder(home, scale).path / "claims.json").exists()
-    ]
-    folders = [folder for folder in folders if folder.scale != "smoke"] or folders
-    above = (parent / "README.md" for parent in reversed(home.absolute().parents[:2]))
-    index = next(
-        (
-            path
-            for path in above
-            if path.exists() and WRITTEN_BY in path.read_text(encoding="utf-8")
-        ),
-        None,
-    )
+    folders = published([Folder(home, scale) for scale in SCALES])
+    index = ""  # the page of results, in the folder above or one farther up
+    for steps, above in enumerate(home.absolute().parents[:2], 1):
+        if _is_ours(above / "README.md"):
+            index = "../" * steps
     return template(Path(__file__).with_name("page.md.jinja")).render(
         heading=heading or stored_heading(home),
         written_by=WRITTEN_BY,
         frozen=frozen(home),
         name=home.name,
-        index=index and "../" * len(home.absolute().relative_to(index.parent).parts),
-        sections=[_section(folder) for folder in folders],
+        index=index,
+        sections=map(_section, folders),
         marks=MARKS,
     )
+
+
+def published(folders: Sequence[Folder]) -> list[Folder]:
+    """Return the folders that have claims; those of smoke scale only if there are no others."""
+    with_claims = [folder for folder in folders if (folder.path / "claims.json").exists()]
+    return [folder for folder in with_claims if folder.scale != "smoke"] or with_claims
 
 
 def write_page(home: Path, heading: str = "") -> Path:
@@ -83,11 +79,14 @@ def write_page(home: Path, heading: str = "") -> Path:
 
 def require_own(path: Path) -> None:
     """Raise `ConfigError` for a page that exists and was not written by ihlab."""
-    ours = not path.exists() or WRITTEN_BY in path.read_text(encoding="utf-8")
     require(
-        ours,
+        not path.exists() or _is_ours(path),
         f"{path} was not written by 'ihlab reproduce' and is kept; the page of the figure needs its place.",
     )
+
+
+def _is_ours(path: Path) -> bool:
+    return path.exists() and WRITTEN_BY in path.read_text(encoding="utf-8")
 
 
 def stored_heading(home: Path) -> str:
@@ -128,35 +127,32 @@ def template(path: Path) -> Template:
 def _section(folder: Folder) -> dict[str, Any]:
     """Return what the page shows of one scale."""
     claims = folder.claims()
-    papers = table(COLUMNS, _rows([claim for claim in claims if claim["of_paper"]]))
-    ours = table(COLUMNS, _rows([claim for claim in claims if not claim["of_paper"]]))
+    papers, ours = (table(COLUMNS, _rows(claims, of_paper)) for of_paper in (True, False))
     summary = folder.summary()
     if not summary.startswith("| "):
         summary = escaped(summary)
+    words = (summary + papers + ours).replace("|", " ").replace("---", " ").split()
     return {
         "scale": folder.scale,
         "folder": "" if folder.path == folder.home else f"{folder.scale}/",
         "pictures": [picture.relative_to(folder.home).as_posix() for picture in folder.pictures],
         "counts": verdict_counts(claims),
-        "summary": summary if _words(summary + papers + ours) <= MOST_WORDS else "",
+        "summary": "" if len(words) > MOST_WORDS else summary,
         "papers": papers,
         "ours": ours,
         "replaced": len(folder.history()),
     }
 
 
-def _words(text: str) -> int:
-    return len([word for word in text.split() if word not in {"|", "---"}])
-
-
-def _rows(claims: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return one table row per statement: claims that share the first part of their ids make one
-    statement.
+def _rows(claims: Sequence[dict[str, Any]], of_paper: bool) -> list[list[str]]:
+    """Return one table row per statement of the paper, or of ours: claims that share the first part
+    of their ids make one statement.
     """
     statements: dict[str, list[dict[str, Any]]] = {}
     for claim in claims:
-        name = claim.get("id", claim["sentence"]).partition(".")[0]
-        statements.setdefault(name, []).append(claim)
+        if claim["of_paper"] == of_paper:
+            name = claim.get("id", claim["sentence"]).partition(".")[0]
+            statements.setdefault(name, []).append(claim)
     return [_row(of_one) for of_one in statements.values()]
 
 
@@ -200,11 +196,12 @@ def _verdicts(claims: Sequence[dict[str, Any]]) -> str:
 
 def _counted(claims: Sequence[dict[str, Any]]) -> str:
     counted = Counter(claim["verdict"] for claim in claims)
-    if len(claims) == 1:
-        return "".join(f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}" for verdict in counted)
-    return ", ".join(
-        f"{MARKS[name]}&nbsp;{SHORT[name]}&nbsp;{counted[name]}" for name in MARKS if counted[name]
-    )
+    words = []
+    for verdict, mark in MARKS.items():
+        if counted[verdict]:
+            number = f"&nbsp;{counted[verdict]}" if len(claims) > 1 else ""
+            words.append(f"{mark}&nbsp;{SHORT[verdict]}{number}")
+    return ", ".join(words)
 
 
 def _apart(claim: dict[str, Any]) -> tuple[str, str]:

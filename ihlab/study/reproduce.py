@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -44,22 +45,21 @@ def reproduce(
     console = console or Console()
     known_scale = cast(Scale, choose("scale", scale, SCALES))
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
-    pairs = (
-        [pair for name in names for pair in chosen(name, figures)]
-        if names
-        else _usual(figures, known_scale)
-    )
-    experiments = [experiment for experiment, _ in pairs]
-    folders = [Folder(home, known_scale) for _, home in pairs]
-    for experiment in experiments:
+    pairs = list(chain(*(chosen(name, figures) for name in names)))
+    if not names:
+        pairs = _usual(figures, known_scale)
+    experiments, folders = [], []
+    for experiment, home in pairs:
+        folder = Folder(home, known_scale)
+        experiments.append(experiment)
+        folders.append(folder)
         require_scale(experiment, known_scale)
         drawable = getattr(experiment, "has_interactive", hasattr(experiment, "draw_interactive"))
         require(
             drawable or not interactive,
             f"{experiment.name} has no interactive picture: leave out --interactive.",
         )
-    for folder in folders:
-        require_own(folder.home / "README.md")
+        require_own(home / "README.md")
         require_writable("figures", folder.path)
     if not from_data:
         require_writable("runs", runs)
@@ -85,9 +85,10 @@ def reproduce(
             f"{n_runs} runs and {len(experiments)} figures in {took:.0f} s.", highlight=False
         )
     print_ledger(console, folders)
-    for experiment, folder in zip(experiments, folders, strict=True) if interactive else ():
-        explored = folder.write_interactive(experiment)
-        console.print(f"To explore: {explored}", markup=False, highlight=False, soft_wrap=True)
+    if interactive:
+        for experiment, folder in zip(experiments, folders, strict=True):
+            explored = folder.write_interactive(experiment)
+            console.print(f"To explore: {explored}", markup=False, highlight=False, soft_wrap=True)
     return folders
 
 
@@ -95,11 +96,13 @@ def _usual(figures: Path, scale: Scale) -> list[tuple[Experiment, Path]]:
     """Return the experiments that are made by default, those with the fewest runs first."""
     files = declared(figures)
     require(bool(files), NO_FIGURES.format(figures))
-    usual = [
-        pair for name, found in files.items() if found.by_default for pair in chosen(name, figures)
-    ]
-    able = [pair for pair in usual if scale in scales_of(pair[0])]
-    return sorted(able, key=lambda pair: (len(pair[0].runs(scale)), pair[0].name))
+    usual = []
+    for name, found in files.items():
+        if found.by_default:
+            [(experiment, home)] = chosen(name, figures)
+            if scale in scales_of(experiment):
+                usual.append((len(experiment.runs(scale)), name, experiment, home))
+    return [(experiment, home) for _, _, experiment, home in sorted(usual)]
 
 
 def _publish_again(experiment: Experiment, folder: Folder) -> None:

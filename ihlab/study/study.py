@@ -28,7 +28,6 @@ from ihlab.study.ask import (
     Cell,
     cell_key,
     cell_name,
-    cells_read,
     claims_of,
     of_kind,
 )
@@ -273,19 +272,14 @@ class Study:
         return self.interactive is not None or isinstance(self.view, Dots | Curves)
 
     def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw the interactive picture. Hovering over a run names the questions that it answers."""
+        """Draw the interactive picture. Hovering over a run names the questions that compare its cell."""
         from ihlab.plots import interactive
 
         title, runs = self._heading(scale), self._runs_of_claims(data)
         if self.interactive is not None:
             return self.interactive(runs, title)
-        run_columns = [
-            column for column in ("kind", *self.cells[0], "lr", "seed") if column in data
-        ]
-        rows = data.drop_duplicates(run_columns, keep="last")
-        return interactive.view(
-            self.view, runs, title, {ask.id: cells_read(ask, rows) for ask in self.asks}
-        )
+        compared = {ask.id: getattr(ask.number, "cells", ()) for ask in self.asks}
+        return interactive.view(self.view, runs, title, compared)
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the pictures of `more_views`."""

@@ -11,8 +11,6 @@ import pytest
 from ihlab import Run
 from ihlab.certify import attack
 from ihlab.cli import main
-from ihlab.plots.worst import worst_sequences
-from tasks import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -21,46 +19,30 @@ QUICK = ["--questions", "6", "--sweeps", "1"]
 
 def test_an_untrained_run_is_refuted_with_the_worst_sequence_in_lines(root, tmp_path, capsys):
     csv, picture = tmp_path / "worst.csv", tmp_path / "worst.svg"
+    outputs = f"--root {root} --csv {csv} --out {picture}".split()
     with pytest.raises(SystemExit) as stopped:
-        main(
-            [
-                "attack",
-                "plain",
-                "--root",
-                str(root),
-                *QUICK,
-                "--csv",
-                str(csv),
-                "--out",
-                str(picture),
-            ]
-        )
+        main(["attack", "plain", *QUICK, *outputs])
     assert stopped.value.code == 1
     printed = capsys.readouterr().out
     [run] = [Run.open(path) for path in root.iterdir() if path.name.startswith("plain-")]
     expected = attack(run, questions=6, sweeps=1)
-    table = pd.read_csv(csv)
-    assert [ast.literal_eval(tokens) for tokens in table["worst"]] == expected.table[
-        "worst"
-    ].tolist()
+    written = [ast.literal_eval(tokens) for tokens in pd.read_csv(csv)["worst"]]
+    assert written == expected.table["worst"].tolist()
     worst = expected.table.iloc[0]
     assert f"{run.folder.name}, step 12: {expected.verdict}" in printed
     assert worst["how"] in printed
-    token, role, target = (
-        re.search(rf"^{label}.*$", printed, re.MULTILINE)[0]
-        for label in ("token", "role", "target")
-    )
-    assert token.split()[1:] == list(map(str, worst["worst"]))
-    cells = [role.ljust(9 + 12 * 5)[start : start + 5].strip() for start in range(9, 9 + 12 * 5, 5)]
-    assert [cells[i] for i in (worst["position"], worst["answer_position"], -1)] == ["K", "A", "Q"]
-    assert cells.count("") == 9
-    assert target.split()[1:] == [str(worst["answer"])]
-    drawn = picture.read_text()
+    lines = {line.split()[0]: line for line in printed.splitlines() if line.strip()}
+    assert lines["token"].split()[1:] == list(map(str, worst["worst"]))
+    assert lines["target"].split()[1:] == [str(worst["answer"])]
+    roles = lines["role"].ljust(9 + 12 * 5)
+    for position, role in ((worst["position"], "K"), (worst["answer_position"], "A"), (11, "Q")):
+        start = 9 + 5 * position
+        assert roles[start : start + 5].strip() == role
+    assert len(lines["role"].split()) == 4
+    drawn = picture.read_text().replace("−", "-")
     for _, row in expected.table.head(3).iterrows():
-        assert (
-            f"answer {row['answer']}, rival {row['mistaken_for']}, margin {row['margin']:.2f}"
-            in drawn.replace("−", "-")
-        )
+        words = f"answer {row['answer']}, rival {row['mistaken_for']}, margin {row['margin']:.2f}"
+        assert words in drawn
 
 
 def test_a_run_that_stands_exits_with_0(capsys):
@@ -77,15 +59,17 @@ def test_letters_are_printed_and_drawn_as_words(tmp_path, capsys):
     assert re.search(r"answer [a-d], rival", picture.read_text())
 
 
-def test_bad_input_ends_with_a_sentence(fails):
-    code, said = fails("attack", "igsm-vanilla")
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ("igsm-vanilla", "it is not known which sequences the task 'igsm' can draw"),
+        (
+            "2-hop-vanilla-2 --length 90",
+            "length is 90, but must be from 2 to the task's length, 33",
+        ),
+    ],
+)
+def test_bad_input_ends_with_a_sentence(fails, args, sentence):
+    code, said = fails("attack", *args.split())
     assert code == 2
-    assert "it is not known which sequences the task 'igsm' can draw" in said
-    code, said = fails("attack", "2-hop-vanilla-2", "--length", "90")
-    assert code == 2
-    assert "length is 90, but must be from 2 to the task's length, 33" in said
-
-
-def test_a_model_without_patterns_is_not_drawn():
-    with pytest.raises(ConfigError, match="no attention patterns"):
-        worst_sequences(pd.DataFrame(), None, "a title")
+    assert sentence in said

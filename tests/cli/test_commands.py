@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from ihlab import ModelConfig, Run, RunConfig
-from ihlab.cli import SYSTEM_ERROR, main
+from ihlab.cli import COMMANDS, SYSTEM_ERROR, main
 from ihlab.study.find import declared
 from tasks import TASKS, InductionTask, MultiHopTask
 
@@ -23,17 +23,6 @@ TINY = (
     "--steps 12 --batch-size 4 --eval-rows 8 --eval-every 4 --checkpoints 3 --task.vocab-size 40 --task.length 12 "
     "--model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"
 ).split()
-TINY_FIELDS = {
-    "steps": 12,
-    "batch_size": 4,
-    "eval_rows": 8,
-    "eval_every": 4,
-    "checkpoints": 3,
-    "task": InductionTask(vocab_size=40, length=12),
-    "model": ModelConfig(
-        n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"
-    ),
-}
 
 
 def test_help_names_every_command_and_loads_no_torch():
@@ -52,10 +41,7 @@ assert "plotly" not in sys.modules, "import ihlab loads plotly"
     shown = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     ).stdout
-    assert all(
-        command in shown
-        for command in ("reproduce", "train", "sample", "runs", "heads", "shift", "view")
-    )
+    assert all(command in shown for command in COMMANDS)
 
 
 def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys, tmp_path):
@@ -74,56 +60,39 @@ def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "words"),
+    ("args", "words"),
     [
         (
             ["reproduce", "figure1a"],
-            2,
-            ["There is no figures/*/study.py", "come with a clone of the repository"],
+            "There is no figures/*/study.py: the paper's studies come with",
         ),
-        (["reproduce", "--scale", "huge"], 2, ["There is no scale 'huge'", "laptop"]),
-        (
-            ["train", "mutlihop", "--help"],
-            2,
-            ["There is no task 'mutlihop'; did you mean 'multihop'?"],
-        ),
-        (
-            ["train", *TINY, "--root", "/not/there/runs"],
-            2,
-            ["--root is '/not/there/runs'", "top of the file system"],
-        ),
-        (["sample", "induction", "--rows", "0"], 2, ["rows is 0"]),
-        (["sample", "induction", "--vocab-size", "20"], 2, ["vocab_size is 20", "at least 43"]),
-        (["runs", "/nowhere/at/all"], 2, ["no runs in /nowhere/at/all"]),
-        (["train", "--stepz", "5", *TINY], 2, ["--stepz", "--steps"]),
-        (
-            ["train", *TINY, "--stop-at-accuracy", "90"],
-            2,
-            ["RunConfig.stop_at_accuracy is 90.0", "above 0 and at most 1"],
-        ),
-        (["train", *TINY, "--device", "quantum"], 2, ["device 'quantum' cannot be used here"]),
-        (["tran"], 2, ["train"]),
+        (["train", "mutlihop", "--help"], "There is no task 'mutlihop'; did you mean 'multihop'?"),
+        (["train", *TINY, "--root", "/not/there/runs"], "--root is '/not/there/runs'"),
+        (["sample", "induction", "--rows", "0"], "rows is 0"),
+        (["runs", "/nowhere/at/all"], "no runs in /nowhere/at/all"),
+        (["train", *TINY, "--stop-at-accuracy", "90"], "RunConfig.stop_at_accuracy is 90.0"),
+        (["train", *TINY, "--device", "quantum"], "device 'quantum' cannot be used here"),
     ],
 )
-def test_bad_input_gets_a_sentence_and_a_non_zero_exit(
-    fails, tmp_path, monkeypatch, args, code, words
-):
+def test_bad_input_gets_a_sentence_and_exit_code_2(fails, tmp_path, monkeypatch, args, words):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    got, printed = fails(*args)
-    assert got == code
-    flat = " ".join(printed.replace("│", " ").split())
-    assert all(word in flat for word in words), flat
+    code, printed = fails(*args)
+    assert code == 2
+    assert words in printed
     assert not list(tmp_path.rglob("metrics.csv"))
 
 
-def test_a_run_prints_its_recipe_in_one_line(tmp_path, capsys):
+def test_train_says_what_it_trains_and_what_to_type_next(tmp_path, capsys):
     main(["train", "--root", str(tmp_path), *TINY, "--name", "tiny"])
-    said = [line for line in capsys.readouterr().err.splitlines() if "task" in line]
+    printed, (run,) = capsys.readouterr(), tmp_path.iterdir()
+    said = [line for line in printed.err.splitlines() if "task" in line]
     assert said == [
         "tiny: task induction (vocab_size 40, length 12); model kv_shift (1 layer, d_model 8, n_heads 2); "
         "12 steps of 4 sequences; lr 0.001, 100 steps of warmup"
     ]
+    ending, following = printed.out.splitlines()[-2:]
+    assert str(run) in ending
+    assert following == f"Its heads: ihlab heads {run}    and on a page: ihlab view {run}"
 
 
 def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(fails, tmp_path):
@@ -188,13 +157,9 @@ def test_a_panic_of_a_library_is_one_sentence(fails, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    "error", [SystemError("no exception set"), ImportError("failed to map segment"), RuntimeError]
-)
+@pytest.mark.parametrize("error", [ImportError("failed to map segment"), RuntimeError])
 def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monkeypatch, error):
-    """As Python gives a SystemError, and the loader an ImportError, when an allocation fails at
-    their place.
-    """
+    """As the loader gives an ImportError when an allocation fails in its place."""
 
     def fail(*args, **more):
         monkeypatch.setattr("ihlab.cli.SPARE", 2**60)
@@ -203,22 +168,18 @@ def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monk
     monkeypatch.setattr("ihlab.training.train.train", fail)
     code, printed = fails("train", *TINY)
     assert code == SYSTEM_ERROR
-    assert re.fullmatch(
-        r"ihlab: (A library stopped \(.+\), most likely because memory ran out|Out of memory: there is not enough)\.\n",
-        printed,
-    )
+    assert "memory" in printed
+    assert printed.count("\n") == 1
 
 
 def test_the_help_of_reproduce_names_every_figure_where_it_belongs(capsys):
-    figures = declared(Path("figures"))
     with pytest.raises(SystemExit):
         main(["reproduce", "--help"])
-    usual, longer = (
-        capsys.readouterr().out.split("if none is named,")[1].split("--scale")[0].split("Others")
-    )
-    named = [set(re.findall(r"\w+", part)) & set(figures) for part in (usual, longer)]
-    by_default = {name for name, figure in figures.items() if figure.by_default}
-    assert named == [by_default, figures.keys() - by_default]
+    listed = capsys.readouterr().out.split("if none is named,")[1].split("--scale")[0]
+    usual, longer = listed.split("Others")
+    for name, figure in declared(Path("figures")).items():
+        assert bool(re.search(rf"\b{name}\b", usual)) == figure.by_default
+        assert bool(re.search(rf"\b{name}\b", longer)) != figure.by_default
 
 
 TASK = InductionTask(vocab_size=128, length=32)
@@ -231,10 +192,6 @@ MODEL = ModelConfig(n_layers=1, d_model=64, n_heads=4, d_vocab=128, n_ctx=32, at
         ([], {}),
         (["--model.n_layers=2"], {"model": MODEL.replace(n_layers=2)}),
         (
-            ["--task.vocab-size", "90"],
-            {"task": InductionTask(vocab_size=90, length=32), "model": MODEL.replace(d_vocab=90)},
-        ),
-        (
             ["induction", "--task.length=20"],
             {"task": InductionTask(vocab_size=128, length=20), "model": MODEL.replace(n_ctx=20)},
         ),
@@ -242,9 +199,7 @@ MODEL = ModelConfig(n_layers=1, d_model=64, n_heads=4, d_vocab=128, n_ctx=32, at
             ["multihop", "--task.max-hops", "2"],
             {"task": MultiHopTask(max_hops=2), "model": MODEL.replace(d_vocab=23, n_ctx=99)},
         ),
-        (TINY, None),
     ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_naming_a_field_changes_that_field_alone(monkeypatch, given, changed):
     """What `ihlab train` trains is `RunConfig()` with the fields that are named; d_vocab and n_ctx
@@ -261,17 +216,9 @@ def test_naming_a_field_changes_that_field_alone(monkeypatch, given, changed):
         main(["train", *given])
     usual = RunConfig(task=TASK, model=MODEL)
     assert RunConfig() == usual
+    assert asked == [usual.replace(**changed)]
     assert type(asked[0].task) in TASKS.values()
     assert type(asked[0].model) is ModelConfig
-    assert asked[0] == (RunConfig(**TINY_FIELDS) if changed is None else usual.replace(**changed))
-
-
-def test_train_says_what_to_type_next(tmp_path, capsys):
-    main(["train", "--root", str(tmp_path), *TINY])
-    ending, following = capsys.readouterr().out.splitlines()[-2:]
-    (run,) = tmp_path.iterdir()
-    assert str(run) in ending
-    assert following == f"Its heads: ihlab heads {run}    and on a page: ihlab view {run}"
 
 
 def test_runs_are_written_as_a_table_and_piped_names_are_whole(tmp_path, capsys, monkeypatch):

@@ -26,21 +26,7 @@ GPT2 = Path(__file__).parents[1] / "interp" / "gpt2_induction"
 def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     table, picture = tmp_path / "heads.csv", tmp_path / "heads.svg"
-    main(
-        [
-            "heads",
-            "--hf",
-            str(GPT2),
-            "--length",
-            "32",
-            "--rows",
-            "4",
-            "--csv",
-            str(table),
-            "--out",
-            str(picture),
-        ]
-    )
+    main(f"heads --hf {GPT2} --length 32 --rows 4 --csv {table} --out {picture}".split())
     printed = capsys.readouterr().out
     assert "Heads of gpt2_induction" in printed
     drawn = "sequences of 16 random tokens read twice, without a bos token"
@@ -103,30 +89,10 @@ def test_a_text_is_read_with_the_models_tokenizer(tmp_path):
     words = Tokenizer(WordLevel({"the": 0, "cat": 1, "sat": 2, "?": 3}, unk_token="?"))
     words.pre_tokenizer = WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
-    main(
-        [
-            "view",
-            "--hf",
-            str(tmp_path / "model"),
-            "--tokens",
-            "the cat sat the",
-            "--out",
-            str(tmp_path / "page.html"),
-        ]
-    )
-    assert shown(tmp_path / "page.html") == ["the", "cat", "sat", "the"]
-    main(
-        [
-            "view",
-            "--hf",
-            str(tmp_path / "model"),
-            "--tokens",
-            "0 1 0",
-            "--out",
-            str(tmp_path / "page.html"),
-        ]
-    )
-    assert shown(tmp_path / "page.html") == ["the", "cat", "the"]
+    page = tmp_path / "page.html"
+    for text, tokens in (("the cat sat the", "the cat sat the"), ("0 1 0", "the cat the")):
+        main(["view", "--hf", str(tmp_path / "model"), "--tokens", text, "--out", str(page)])
+        assert shown(page) == tokens.split()
 
 
 def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_a_map(

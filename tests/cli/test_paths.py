@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from ihlab.cli.paths import check_output, find_run, write_picture, write_table
+from ihlab.cli.paths import check_output, find_run, write_picture
 from tasks.config import ConfigError
 
 
@@ -35,17 +35,6 @@ def test_outputs_are_checked(root, tmp_path, monkeypatch):
             check_output("--csv", inside, (".csv",), run)
 
 
-def test_what_cannot_be_written_gets_a_sentence_and_leaves_nothing(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder.svg").mkdir()
-    for path in (tmp_path / "file" / "a.svg", tmp_path / "folder.svg"):
-        with pytest.raises(OSError, match=r"\w") as error:
-            write_picture(Figure(), path)
-        assert error.value.filename == str(path)
-    assert capsys.readouterr().out == ""
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.svg"]
-
-
 def test_the_same_picture_is_the_same_file(tmp_path, capsys):
     for kind, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
         paths = [tmp_path / f"{name}.{kind}" for name in ("one", "two")]
@@ -60,11 +49,3 @@ def test_the_same_picture_is_the_same_file(tmp_path, capsys):
     assert [line.partition(": ")[0] for line in printed] == [
         str(tmp_path / name) for name in ("one.svg", "two.svg", "one.png", "two.png")
     ]
-
-
-def test_floats_are_written_in_full(tmp_path):
-    import pandas as pd
-
-    table = pd.DataFrame({"x": [1 / 3, 1e-17]})
-    write_table(table, tmp_path / "deep" / "x.csv")
-    assert pd.read_csv(tmp_path / "deep" / "x.csv").equals(table)

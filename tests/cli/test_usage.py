@@ -32,26 +32,10 @@ from ihlab.cli.usage import in_one_sentence
             "invalid choice 'al' for argument '--task.score'. Expected one of ('all', 'first',",
         ),
         (
-            "train --model.canon AA",
-            "ModelConfig.canon is 'AA', but must be some of the letters of 'ABCDKVOM'",
-        ),
-        (
-            "train --model.alibi-slopes 1",
-            "ModelConfig.alibi_slopes is (1.0,), but positional is 'rope'",
-        ),
-        (
             "train --task.min-token -5",
             "InductionTask.min_token is -5, but must be at least 0. For all options: ",
         ),
         ("trian", "There is no command 'trian'; did you mean 'train'?"),
-        (
-            "train induction --model.positional foo",
-            "invalid choice 'foo' for argument '--model.positional'.",
-        ),
-        (
-            "sample igsm --difficulty easy",
-            "invalid choice 'easy' for argument '--difficulty'. Expected one of ('med', 'hard', 'toy', 'mini')",
-        ),
     ],
 )
 @pytest.mark.parametrize("width", ["40", "200"])

@@ -7,10 +7,9 @@ Each must raise one sentence that names the file, or give the same result as the
 import os
 import random
 import shutil
-import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ from tests.faults.kinds_of_damage import (
     of_metrics,
     of_tensors,
 )
-from tests.faults.table import Row
+from tests.faults.table import Row, Tally, sample
 from tests.faults.ways_in import (
     CONFIG,
     FINISHED,
@@ -65,21 +64,17 @@ READERS = {
 def matrix(folder: Path) -> list[Cell]:
     """Return every cell, for the roots that `pristine` made in a folder."""
     cells = []
-    for root, ways, last in (
-        ("finished", FINISHED, CONFIG.steps),
-        ("stopped", STOPPED, STOPPED_AT),
-    ):
+    roots = (("finished", FINISHED, CONFIG.steps), ("stopped", STOPPED, STOPPED_AT))
+    for root, ways, last in roots:
         run = Run.open(CONFIG.folder(folder / root))
         for file in _files(run, last):
             whole, inside = _damages(run.folder / file)
             readers = [way for way in ways if way.__name__ in READERS.get(_kind(file), ())]
-            for damages, through in ((whole, ways), (inside, readers)):
-                cells += [
-                    Cell(file, what, damage, root, way)
-                    for what, damage in damages.items()
-                    for way in through
-                ]
-    return [cell for cell in cells if (cell.file, cell.what) not in ANOTHER_STATE]
+            tried = [*product(whole.items(), ways), *product(inside.items(), readers)]
+            for (what, damage), way in tried:
+                if (file, what) not in ANOTHER_STATE:
+                    cells.append(Cell(file, what, damage, root, way))
+    return cells
 
 
 def _files(run: Run, last: int) -> list[str]:
@@ -211,15 +206,9 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     Wrong answers are printed to stderr.
     """
     pristine(folder / "sound")
-    cells, rng = matrix(folder / "sound"), random.Random(seed)
-    chosen = cells if limit is None else rng.sample(cells, min(limit, len(cells)))
-    tried, failed = Counter[str](), Counter[str]()
-    for cell, wrong in outcomes(chosen, rng, folder):
-        tried[_kind(cell.file)] += 1
-        if wrong:
-            failed[_kind(cell.file)] += 1
-            print(
-                f"{cell.file} {cell.what}, {cell.way.__name__} ({cell.root}): {wrong}",
-                file=sys.stderr,
-            )
-    return [Row(f"damaged {kind}", tried[kind], failed[kind]) for kind in sorted(tried)]
+    tally, rng = Tally(), random.Random(seed)
+    cells = sample(matrix(folder / "sound"), limit, rng)
+    for cell, wrong in outcomes(cells, rng, folder):
+        about = f"{cell.file} {cell.what}, {cell.way.__name__} ({cell.root})"
+        tally.add(f"damaged {_kind(cell.file)}", wrong, about)
+    return sorted(tally.rows())

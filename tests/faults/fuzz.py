@@ -54,7 +54,7 @@ TRAININGS = "small ones: two steps of training"
 COMMANDS = "command lines: exit 0, or one sentence"
 KINDS = (CONFIGS, STORED, TRAININGS, COMMANDS)
 
-BASE_MODEL = {
+BASE_MODEL: dict[str, Any] = {
     "n_layers": 1,
     "d_model": 8,
     "n_heads": 2,
@@ -235,13 +235,13 @@ def changes(draw: st.DrawFn, cls: Any) -> dict[str, Any]:
     names = [one.name for one in fields(cls) if one.name not in ("task", "model")]
     chosen = draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
     hostile = draw(st.booleans())
-    changed = {
-        name: draw(
-            st.one_of(plausible(hints[name]), HOSTILE) if hostile else plausible(hints[name])
-        )
-        for name in chosen
-    }
-    return changed | ({draw(st.text(max_size=6)): 0} if draw(st.integers(0, 30)) == 0 else {})
+    changed = {}
+    for name in chosen:
+        values = plausible(hints[name])
+        changed[name] = draw(values | HOSTILE if hostile else values)
+    if draw(st.integers(0, 30)) == 0:
+        changed[draw(st.text(max_size=6))] = 0
+    return changed
 
 
 @st.composite
@@ -266,12 +266,10 @@ def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
     """Make the config; store, read and, if it is small, train it."""
     run: RunConfig | None = None
     with tally.one(CONFIGS, drawn):
-        task = drawn["cls"](**drawn["task"])
-        sizes = {**drawn["model"]}
-        if type(sizes["d_vocab"]) is int and sizes["d_vocab"] == BASE_MODEL["d_vocab"]:
-            sizes["d_vocab"] = max(sizes["d_vocab"], task.vocab_size)
-        if type(sizes["n_ctx"]) is int and sizes["n_ctx"] == BASE_MODEL["n_ctx"]:
-            sizes["n_ctx"] = max(sizes["n_ctx"], task.length)
+        task, sizes = drawn["cls"](**drawn["task"]), {**drawn["model"]}
+        for name, least in (("d_vocab", task.vocab_size), ("n_ctx", task.length)):
+            if type(sizes[name]) is int and sizes[name] == BASE_MODEL[name]:
+                sizes[name] = max(sizes[name], least)
         run = RunConfig(**{"task": task, "model": ModelConfig(**sizes), **drawn["run"]})
     if run is None:
         return
@@ -293,22 +291,10 @@ def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
 def is_small(run: RunConfig) -> bool:
     """Return whether two steps of the run are quick."""
     model, task = run.model, run.task
-    widths = (
-        model.d_model,
-        model.n_heads,
-        model.head_width,
-        model.mlp_width,
-        model.n_layers,
-        model.shift_window,
-    )
-    rows = (run.batch_size, run.eval_rows, task.length)
-    vocabulary = max(model.d_vocab, task.vocab_size, model.n_ctx)
-    return (
-        max(widths) <= 64
-        and max(rows) <= 160
-        and vocabulary <= 4096
-        and getattr(task, "difficulty", "toy") == "toy"
-    )
+    widths = (model.d_model, model.n_heads, model.head_width, model.mlp_width, model.n_layers)
+    large = max(*widths, model.shift_window) > 64 or max(run.batch_size, run.eval_rows) > 160
+    long = task.length > 160 or max(model.d_vocab, task.vocab_size, model.n_ctx) > 4096
+    return not large and not long and getattr(task, "difficulty", "toy") == "toy"
 
 
 # Command lines
@@ -331,26 +317,15 @@ OPTIONS = {
         *(f"--{name}" for name in _fields(RunConfig) if name != "compile"),  # which would take minutes
         *(f"--task.{name}" for name in _fields(InductionTask)), *(f"--model.{name}" for name in _fields(ModelConfig)),
     ],
-    "sample": ["--rows", "--seed", "--length", "--vocab-size", "--out", "--min-token", "--max-hops", "--pairs",
-    "--ops"],
+    "sample": "--rows --seed --length --vocab-size --out --min-token --max-hops --pairs --ops".split(),
     "runs": ["--root"],
-    "heads": ["--root", "--step", "--rows", "--seed", "--csv", "--out"],
-    "shift": ["--root", "--step", "--csv", "--out"],
-    "view": ["--root", "--out", "--tokens", "--rows", "--checkpoints"],
-    "sweep": ["--engine", "--jobs", "--root", "--out", "--retries"],
+    "heads": "--root --step --rows --seed --csv --out".split(),
+    "shift": "--root --step --csv --out".split(),
+    "view": "--root --out --tokens --rows --checkpoints".split(),
+    "sweep": "--engine --jobs --root --out --retries".split(),
 }  # fmt: skip
 FILES = st.sampled_from(
-    [
-        "a.csv",
-        "a.png",
-        "a.svg",
-        "a.html",
-        "A.CSV",
-        "no/such/a.csv",
-        "runs",
-        "/proc/x.csv",
-        "/proc/x.html",
-    ]
+    "a.csv a.png a.svg a.html A.CSV no/such/a.csv runs /proc/x.csv /proc/x.html".split()
 )
 TINY = (
     "--steps 2 --batch-size 4 --eval-rows 8 --eval-every 4 --checkpoints 3 --warmup 1 --task.vocab-size 40 "
@@ -366,24 +341,16 @@ def command_lines(draw: st.DrawFn) -> tuple[list[str], str]:
     if command == "train":
         words += [*draw(st.sampled_from([[], ["induction"]])), *TINY, "--device", "cpu"]
     elif command == "sample":
-        words.append(
-            draw(
-                st.sampled_from(["induction", "multihop", "ngram", "mqar", "igsm"])
-                | VALUES.filter(_no_module)
-            )
-        )
+        kinds = st.sampled_from("induction multihop ngram mqar igsm".split())
+        words.append(draw(kinds | VALUES.filter(_no_module)))
     elif command != "runs" or draw(st.booleans()):
-        words.append(draw(st.sampled_from(["small", "runs", "s"]) | st.sampled_from(WORDS)))
+        words.append(draw(st.sampled_from(["small", "runs", "s", *WORDS])))
     for name in draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
-        of_option = (
-            FEW if name == "--steps" else FILES | VALUES if name in ("--out", "--csv") else VALUES
-        )
-        words += [
-            name,
-            *draw(
-                st.lists(of_option, min_size=0 if draw(st.integers(0, 9)) == 0 else 1, max_size=2)
-            ),
-        ]
+        values = FILES | VALUES if name in ("--out", "--csv") else VALUES
+        if name == "--steps":
+            values = FEW
+        least = int(draw(st.integers(0, 9)) > 0)
+        words += [name, *draw(st.lists(values, min_size=least, max_size=2))]
     if draw(st.integers(0, 20)) == 0:
         words.insert(draw(st.integers(0, len(words))), draw(VALUES.filter(_no_module)))
     return words, draw(st.sampled_from(["ascii", "utf-8"]))

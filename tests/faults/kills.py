@@ -83,18 +83,8 @@ def ensemble(folder: Path) -> list[str]:
 def sweep(folder: Path) -> list[str]:
     grid = folder.with_suffix(".toml")
     grid.write_text(GRID)
-    return [
-        "sweep",
-        str(grid),
-        "--device",
-        "cpu",
-        "--jobs",
-        "2",
-        "--root",
-        str(folder),
-        "--out",
-        f"{folder}/all.csv",
-    ]
+    places = f"--root {folder} --out {folder}/all.csv"
+    return f"sweep {grid} --device cpu --jobs 2 {places}".split()
 
 
 def ray_sweep(folder: Path) -> list[str]:
@@ -234,37 +224,40 @@ def kill_in_write(kill: Kill, note: str) -> None:
     replace, write, count = os.replace, os.write, 0
     from_worker = kill.by_worker and kill.to == "parent"
 
-    def end() -> None:
+    def counted(partly: Callable[[], Any]) -> None:
+        """Count a write. At the planned one, do it partly if SIGKILL ends this process, and kill."""
+        nonlocal count
+        count += 1
+        if count != kill.write or Path(note).exists():
+            return
+        Path(note).touch()
+        if kill.signum == signal.SIGKILL and not from_worker:
+            partly()
         parent = multiprocessing.parent_process() if kill.by_worker else None
-        workers = living(note) if kill.to == "group" else []
-        command = [parent.pid if parent else os.getpid()] if kill.to != "worker" else []
-        for pid in [*command, *workers] or [os.getpid()]:
-            os.kill(pid or 0, kill.signum)
+        pids = [os.getpid()]
+        if parent and kill.to != "worker":
+            pids = [parent.pid or 0]
+        if kill.to == "group":
+            pids += living(note)
+        for pid in pids:
+            os.kill(pid, kill.signum)
 
     def killing(source: Any, target: Any) -> None:
-        nonlocal count
-        count += ".partial" in str(source)
-        if count == kill.write and not Path(note).exists():
-            Path(note).touch()
-            if kill.signum == signal.SIGKILL and not from_worker:
-                if kill.part < 0:
-                    replace(source, target)
-                elif kill.part < 1:
-                    os.truncate(source, int(kill.part * os.path.getsize(source)))
-            end()
+        def partly() -> None:
+            if kill.part < 0:
+                replace(source, target)
+            elif kill.part < 1:
+                os.truncate(source, int(kill.part * os.path.getsize(source)))
+
+        if ".partial" in str(source):
+            counted(partly)
         replace(source, target)
 
     def cutting(file: int, content: Any) -> int:
         """Write a part of a row of metrics, and then be killed."""
-        nonlocal count
-        if not os.path.realpath(f"/proc/self/fd/{file}").endswith("metrics.csv"):
-            return write(file, content)
-        count += 1
-        if count == kill.write and not Path(note).exists():
-            Path(note).touch()
-            if kill.signum == signal.SIGKILL and not from_worker:
-                write(file, content[: int(max(0.0, min(kill.part, 1.0)) * len(content))])
-            end()
+        if os.path.realpath(f"/proc/self/fd/{file}").endswith("metrics.csv"):
+            part = int(max(0.0, min(kill.part, 1.0)) * len(content))
+            counted(lambda: write(file, content[:part]))
         return write(file, content)
 
     os.replace, os.write = killing, cutting

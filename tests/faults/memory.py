@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.faults.table import Row
+from tests.faults.table import Row, Tally
 
 MEMORY = "too little memory, at any allocation"
 
@@ -50,12 +50,10 @@ def campaign(tries: int, seed: int, folder: Path, least: int, most: int) -> list
     """Return a row: training tried under evenly spread memory limits, and the number that ended
     without a sentence.
     """
-    rng, failed = random.Random(seed), 0
+    rng, tally = random.Random(seed), Tally()
     for i in range(tries):
         limit = int(least + (most - least) * (i + rng.random()) / tries)
         wrong = ended(TRAIN, folder / str(i), limit)
-        if wrong:
-            failed += 1
-            print(f"{limit / 2**20:.0f} MiB: {wrong}", file=sys.stderr)
+        tally.add(MEMORY, wrong, f"{limit / 2**20:.0f} MiB")
         shutil.rmtree(folder / str(i), ignore_errors=True)
-    return [Row(MEMORY, tries, failed)]
+    return tally.rows()

@@ -15,11 +15,10 @@ import pickle
 import random
 import re
 import shutil
-import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from tasks import ConfigError, TextTask
 from tests.faults import ways_in
 from tests.faults.fuzz import WORDS
 from tests.faults.kinds_of_damage import NO_FILE
-from tests.faults.table import Row
+from tests.faults.table import Row, Tally, sample
 from tests.faults.time_limit import Slow, time_limit
 
 SECONDS = 20.0
@@ -70,7 +69,7 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
     """Run a command in this process. Return its output, and a description of a wrong end ("" if
     there is none).
     """
-    out, err = io.StringIO(), io.StringIO()
+    out, err, wrong = io.StringIO(), io.StringIO(), ""
     try:
         with (
             contextlib.chdir(where),
@@ -80,30 +79,25 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
         ):
             opening() if callable(opening) else main(opening)
     except ConfigError as error:
-        return str(error), "" if "\n" not in str(error) and len(
-            str(error)
-        ) <= LONGEST else f"no sentence: {error}"
+        err.write(str(error))
+        if "\n" in str(error) or len(str(error)) > LONGEST:
+            wrong = f"no sentence: {error}"
     except OSError as error:
-        return str(error), "" if error.filename else f"no file is named: {error}"
+        err.write(str(error))
+        if not error.filename:
+            wrong = f"no file is named: {error}"
     except SystemExit as stopped:
-        last = err.getvalue().splitlines()[-1:]
-        sentence = last[0].removeprefix("ihlab: ") if last and last[0].startswith("ihlab: ") else ""
-        one = (
-            sentence.endswith((".", "?", ")"))
-            and len(sentence) <= LONGEST
-            and "Traceback" not in err.getvalue()
-        )
-        wrong = (
-            ""
-            if stopped.code in (1, 2, SYSTEM_ERROR) and one
-            else f"exit code {stopped.code}: {err.getvalue()[-600:]!r}"
-        )
-        return out.getvalue() + err.getvalue(), wrong
+        printed = err.getvalue()
+        last = printed.rstrip("\n").rpartition("\n")[2]
+        sentence = last.startswith("ihlab: ") and last.endswith((".", "?", ")"))
+        short = len(last) <= LONGEST and "Traceback" not in printed
+        if stopped.code not in (1, 2, SYSTEM_ERROR) or not sentence or not short:
+            wrong = f"exit code {stopped.code}: {printed[-600:]!r}"
     except Slow:
-        return "", f"no answer in {SECONDS} s"
+        wrong = f"no answer in {SECONDS} s"
     except BaseException:
-        return "", traceback.format_exc()[-1500:]
-    return out.getvalue() + err.getvalue(), ""
+        wrong = traceback.format_exc()[-1500:]
+    return out.getvalue() + err.getvalue(), wrong
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -169,9 +163,9 @@ def resumed(run: Path) -> Callable[[], Any]:
 
 OF_RUNS: dict[str, Callable[[Path], Opening]] = {
     "runs": lambda run: ["runs", str(run.parent)],
-    "heads": lambda run: ["heads", str(run), "--rows", "4", "--csv", "heads.csv"],
-    "shift": lambda run: ["shift", str(run), "--csv", "shift.csv"],
-    "view": lambda run: ["view", str(run), "--out", "page.html"],
+    "heads": lambda run: f"heads {run} --rows 4 --csv heads.csv".split(),
+    "shift": lambda run: f"shift {run} --csv shift.csv".split(),
+    "view": lambda run: f"view {run} --out page.html".split(),
     "training again": resumed,
 }
 
@@ -274,34 +268,23 @@ PLACED: dict[str, Callable[[Path, Path], Any]] = {
     ),
     "nothing": lambda path, home: path.touch(),
 }
-FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints", "checkpoints/step-6.safetensors",
-         "checkpoints/step-6.optimizer.safetensors", ".lock")  # fmt: skip
+FILES = """
+config.json metrics.csv done.json diverged.json checkpoints checkpoints/step-6.safetensors
+checkpoints/step-6.optimizer.safetensors .lock
+""".split()
 
 
 def runs() -> list[Hostile]:
     """Return runs with each file replaced by each hostile file."""
-    return [
-        Hostile(RUNS, f"{name}: {what}", at(name, make))
-        for name in FILES
-        for what, make in PLACED.items()
-    ]
+    placed = product(FILES, PLACED.items())
+    return [Hostile(RUNS, f"{name}: {what}", at(name, make)) for name, (what, make) in placed]
 
 
 # Hugging Face models
 
 OF_MODELS: dict[str, Callable[[Path], list[str]]] = {
-    "heads": lambda model: [
-        "heads",
-        "--hf",
-        str(model),
-        "--length",
-        "16",
-        "--rows",
-        "2",
-        "--csv",
-        "heads.csv",
-    ],
-    "view": lambda model: ["view", "--hf", str(model), "--tokens", "1,2,3", "--out", "page.html"],
+    "heads": lambda model: f"heads --hf {model} --length 16 --rows 2 --csv heads.csv".split(),
+    "view": lambda model: f"view --hf {model} --tokens 1,2,3 --out page.html".split(),
 }
 OF_SHIFTED: dict[str, Callable[[Path], Opening]] = {
     "from_pretrained": lambda model: lambda: KVShiftForCausalLM.from_pretrained(model),
@@ -408,9 +391,9 @@ def tokenizer_with(name: str, fields: dict[str, Any]) -> Callable[[Path, Path], 
 
 
 LETTER = "{home}/letters/a.txt"
-LINKED = ("config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json",
-          "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json", "vocab.txt",
-          "additional_chat_templates")  # fmt: skip
+CONFIGS = "config.json generation_config.json tokenizer_config.json tokenizer.json".split()
+LINKED = (*CONFIGS, "model.safetensors", "model.safetensors.index.json", "special_tokens_map.json",
+          "vocab.txt", "additional_chat_templates")  # fmt: skip
 
 
 def models(kind: str, sound: Path) -> list[Hostile]:
@@ -418,33 +401,22 @@ def models(kind: str, sound: Path) -> list[Hostile]:
     additional files.
     """
     config = json.loads((sound / "config.json").read_text())
-    cases = [
-        Hostile(kind, f"{name} = {repr(value)[:30]}", field(name, value))
-        for name in (
-            *config,
-            "attn_implementation",
-            "_attn_implementation",
-            "num_labels",
-            "id2label",
-            "layer_types",
-        )
-        for value in WRONG
+    unknown = "attn_implementation _attn_implementation num_labels id2label layer_types".split()
+    made: dict[str, Callable[[Path, Path], Any]] = {}
+    for name, value in product([*config, *unknown], WRONG):
+        made[f"{name} = {repr(value)[:30]}"] = field(name, value)
+    for name, (what, make) in product(LINKED, PLACED.items()):
+        made[f"{name}: {what}"] = at(name, make)
+    of_tokenizers: list[dict[str, Any]] = [
+        {"vocab": LETTER},
+        {"vocab_file": LETTER},
+        {"vocab": "../../home/letters/a.txt"},
+        {"fast_tokenizer_files": ["../../home/letters/tokenizer.4.json"]},
     ]
-    cases += [
-        Hostile(kind, f"{name}: {what}", at(name, make))
-        for name in LINKED
-        for what, make in PLACED.items()
-    ]
-    cases += [
-        Hostile(kind, f"{name} with {fields}", tokenizer_with(name, fields))
-        for name in ("tokenizer_config.json", "special_tokens_map.json")
-        for fields in (
-            {"vocab": LETTER},
-            {"vocab_file": LETTER},
-            {"vocab": "../../home/letters/a.txt"},
-            {"fast_tokenizer_files": ["../../home/letters/tokenizer.4.json"]},
-        )
-    ]
+    for name, fields in product(
+        ("tokenizer_config.json", "special_tokens_map.json"), of_tokenizers
+    ):
+        made[f"{name} with {fields}"] = tokenizer_with(name, fields)
     more: dict[str, Any] = {
         "quantization_config": [{"quant_method": q} for q in ("gptq", "x")],
         "attn_implementation": ["someone/kernel"],
@@ -457,21 +429,16 @@ def models(kind: str, sound: Path) -> list[Hostile]:
         "tokenizer_class": ["NothingTokenizer"],
         "dtype": ["nothing", "float8_e4m3fn"],
     }
-    cases += [
-        Hostile(kind, f"{k} = {v!r}", field(k, v)) for k, values in more.items() for v in values
-    ]
+    for name, values in more.items():
+        for value in values:
+            made[f"{name} = {value!r}"] = field(name, value)
     for named in ("x.bin", "../out.safetensors", "nowhere.safetensors", ""):
-        cases.append(Hostile(kind, f"an index that names {named!r}", through_index(named)))
-    for what, content in {
-        "empty": b"",
-        "a list": b"[1]",
-        "deep": b"[" * 100_000,
-        "binary": bytes(range(256)),
-    }.items():
-        for name in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
-                     "adapter_config.json", "model.safetensors"):  # fmt: skip
-            cases.append(Hostile(kind, f"{name}: {what}", file(name, content)))
-    made: dict[str, Callable[[Path, Path], Any]] = {
+        made[f"an index that names {named!r}"] = through_index(named)
+    contents = {"empty": b"", "a list": b"[1]", "deep": b"[" * 100_000, "binary": bytes(range(256))}
+    files = [*CONFIGS, "adapter_config.json", "model.safetensors"]
+    for name, (what, content) in product(files, contents.items()):
+        made[f"{name}: {what}"] = file(name, content)
+    made |= {
         "an adapter of another model": file(
             "adapter_config.json", '{"base_model_name_or_path": "{home}"}'
         ),
@@ -489,7 +456,7 @@ def models(kind: str, sound: Path) -> list[Hostile]:
         "a header of 2**60 bytes": weights(lambda b: (2**60).to_bytes(8, "little") + b[8:]),
         "a tensor of another name": renamed_tensor,
     }
-    return cases + [Hostile(kind, name, make) for name, make in made.items()]
+    return [Hostile(kind, name, make) for name, make in made.items()]
 
 
 # Sweep files and plug-ins
@@ -513,16 +480,7 @@ model.n_ctx = 12
 """
 
 OF_SWEEPS: dict[str, Callable[[Path], Opening]] = {
-    "sweep": lambda grid: [
-        "sweep",
-        str(grid),
-        "--device",
-        "cpu",
-        "--jobs",
-        "1",
-        "--out",
-        "grid.csv",
-    ],
+    "sweep": lambda grid: f"sweep {grid} --device cpu --jobs 1 --out grid.csv".split()
 }
 
 
@@ -542,30 +500,26 @@ def sweeps() -> list[Hostile]:
     """Return sweep files that name the reader's folders or other people's code, or that are too
     large.
     """
-    cases = [
-        Hostile(SWEEPS, f"corpus {place}", changed('"sample"', f'"{place}"')) for place in PLACES
-    ]
-    cases += [
-        Hostile(SWEEPS, f"{old.strip()} becomes {new[:40]!r}", changed(old, new))
-        for old, new in {
-            "seeds = 1": "seeds = 1000000000",
-            "steps = 2": "steps = 1" + "0" * 5000,
-            '"text"': '"os:system"',
-            "seeds = 1\n": 'name = "../../home"\nseeds = 1\n',
-            "n_layers = 1": "n_layers = 1000000000",
-        }.items()
-    ]
-    files = {name: make for name, make in PLACED.items() if name != "1e6 columns"}
-    return cases + [
-        Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()
-    ]
+    made = {f"corpus {place}": changed('"sample"', f'"{place}"') for place in PLACES}
+    for old, new in {
+        "seeds = 1": "seeds = 1000000000",
+        "steps = 2": "steps = 1" + "0" * 5000,
+        '"text"': '"os:system"',
+        "seeds = 1\n": 'name = "../../home"\nseeds = 1\n',
+        "n_layers = 1": "n_layers = 1000000000",
+    }.items():
+        made[f"{old.strip()} becomes {new[:40]!r}"] = changed(old, new)
+    for name, make in PLACED.items():
+        if name != "1e6 columns":
+            made[f"grid.toml: {name}"] = at("", make)
+    return [Hostile(SWEEPS, name, make) for name, make in made.items()]
 
 
 MANY = f"lr = {list(range(1, 1001))}"
-FIELDS = (
-    "seeds", "lr", "name", "betas", "task", "task.kind", "model.n_layers", "grid", "grid.lr", "grid.name", "zip",
-    "init_shift", "grid.seed", "model.residual", '"a.b"', "grid.grid.x", "fork",
-)  # fmt: skip
+FIELDS = """
+seeds lr name betas task task.kind model.n_layers grid grid.lr grid.name zip init_shift grid.seed model.residual "a.b"
+grid.grid.x fork
+""".split()
 NAMES = (
     *(word for word in WORDS if word.isprintable()),
     "a\\b",
@@ -599,11 +553,10 @@ def ending_in(line: str) -> Callable[[Path, Path], None]:
     """End a sweep file with another line, in place of the field's own."""
 
     def make(grid: Path, home: Path) -> None:
-        kept = [
-            each
-            for each in grid.read_text().splitlines()
-            if each.split(" =")[0] != line.split(" =", maxsplit=1)[0]
-        ]
+        name, kept = line.partition(" =")[0], []
+        for each in grid.read_text().splitlines():
+            if each.partition(" =")[0] != name:
+                kept.append(each)
         grid.write_text("\n".join([*kept, line, ""]))
 
     return make
@@ -622,33 +575,22 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
 
     Wrong answers are printed to stderr.
     """
-    rng = random.Random(seed)
-    text = sound_text_run(folder / "text")
-    openings = [(case, text, command) for case in text_runs() for command in OF_RUNS.items()]
-    run = sound_run(folder / "runs")
-    openings += [(case, run, command) for case in runs() for command in OF_RUNS.items()]
-    model = sound_model(folder / "models")
-    openings += [
-        (case, model, command) for case in models(MODELS, model) for command in OF_MODELS.items()
-    ]
-    shifted = sound_shifted(folder / "models")
-    openings += [
-        (case, shifted, command)
-        for case in models(SHIFTED, shifted)
-        for command in OF_SHIFTED.items()
-    ]
+    rng, openings = random.Random(seed), []
+    model, shifted = sound_model(folder / "models"), sound_shifted(folder / "models")
     grid = sound_sweep(folder / "sweeps")
-    openings += [(case, grid, command) for case in sweeps() for command in OF_SWEEPS.items()]
-    openings += [(case, grid, ("created", created)) for case in lines()]
-    counted, failed = Counter[str](), Counter[str]()
-    for kind in dict.fromkeys(case.kind for case, _, _ in openings):
+    for cases, sound, commands in (
+        (text_runs(), sound_text_run(folder / "text"), OF_RUNS),
+        (runs(), sound_run(folder / "runs"), OF_RUNS),
+        (models(MODELS, model), model, OF_MODELS),
+        (models(SHIFTED, shifted), shifted, OF_SHIFTED),
+        (sweeps(), grid, OF_SWEEPS),
+        (lines(), grid, {"created": created}),
+    ):
+        openings += list(product(cases, [sound], commands.items()))
+    tally = Tally()
+    for kind in (RUNS, MODELS, SHIFTED, SWEEPS):
         own = [opening for opening in openings if opening[0].kind == kind]
-        for case, sound, (name, command) in (
-            own if limit is None else rng.sample(own, min(limit, len(own)))
-        ):
+        for case, sound, (name, command) in sample(own, limit, rng):
             wrong = tried(case, sound, folder / "tried", command)
-            counted[kind] += 1
-            if wrong:
-                failed[kind] += 1
-                print(f"{case.name}, {name}: {wrong}", file=sys.stderr)
-    return [Row(kind, counted[kind], failed[kind]) for kind in counted]
+            tally.add(kind, wrong, f"{case.name}, {name}")
+    return tally.rows()

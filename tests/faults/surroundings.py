@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +20,7 @@ from typing import NamedTuple
 
 from ihlab.cli import SYSTEM_ERROR
 from tests.faults import kills
-from tests.faults.table import Row
+from tests.faults.table import Row, Tally, sample
 from tests.faults.time_limit import Slow, time_limit
 from tests.forked import python
 
@@ -307,14 +306,10 @@ def campaign(
     whole = {
         path.name: kills.content(path) for path in (folder / "whole").iterdir() if path.is_dir()
     }
-    every = cases(whole, rng)
-    counted, failed = Counter[str](), Counter[str]()
-    for i, (case, start, end) in enumerate(every if limit is None else rng.sample(every, limit)):
+    tally = Tally()
+    for i, (case, start, end) in enumerate(sample(cases(whole, rng), limit, rng)):
         begin = folder / "whole" / start if start else None
         wrong = tried(case, begin, whole[end] if end else None, folder / str(i) / "runs")
         shutil.rmtree(folder / str(i), ignore_errors=True)
-        counted[case.kind] += 1
-        failed[case.kind] += bool(wrong)
-        if wrong:
-            print(f"{case.kind}: {case.name}: {wrong}", file=sys.stderr)
-    return [Row(kind, counted[kind], failed[kind]) for kind in counted]
+        tally.add(case.kind, wrong, f"{case.kind}: {case.name}")
+    return tally.rows()

@@ -9,12 +9,13 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 
-from ihlab.study.ledger import Folder
+from ihlab.study.experiment import Planned
 from ihlab.study.reproduce import reproduce
 from ihlab.training.run import Run
-from tests.figures.live import FIGURES, HOMES, copy_code, live
+from tests.figures.live import copy_code, live
 
-SMOKE = tuple("figure2 figure8 figure9 table5 table4 basin_map text".split())
+SMOKE = ("figure8", "table5", "text")
+"""With and without curves and tuned rates. `make campaigns` makes all studies."""
 
 
 @pytest.fixture(scope="session")
@@ -36,36 +37,16 @@ def smoke_root(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
 
 
 @pytest.fixture(scope="session")
-def smoke(smoke_root: Path) -> Callable[[str], tuple[Path, Folder]]:
-    """Return a function from an experiment's name to the root (with runs in `runs`) and its
-    figure's folder.
-
-    Tests must not change them.
-    """
-
-    def made(name: str) -> tuple[Path, Folder]:
-        return smoke_root, Folder(
-            smoke_root / "figures" / HOMES[name].relative_to(FIGURES), "smoke"
-        )
-
-    return made
-
-
-@pytest.fixture(scope="session")
 def trained(smoke_root: Path) -> Callable[[str], list[tuple[str, Run]]]:
     """Return a function from an experiment's name to its runs of both stages, each with its curve."""
 
     def opened(name: str) -> list[tuple[str, Run]]:
-        experiment = live()[name]
-        runs = [
-            (plan.cell_name, Run.create(plan.config, smoke_root / "runs"))
-            for plan in experiment.runs("smoke")
-        ]
-        if hasattr(experiment, "follow"):
-            later = experiment.follow(runs, "smoke")
-            runs += [
-                (plan.cell_name, Run.create(plan.config, smoke_root / "runs")) for plan in later
+        def finished(planned: list[Planned]) -> list[tuple[str, Run]]:
+            return [
+                (plan.cell_name, Run.create(plan.config, smoke_root / "runs")) for plan in planned
             ]
-        return runs
+
+        first = finished(live()[name].runs("smoke"))
+        return first + finished(live()[name].follow(first, "smoke"))
 
     return opened

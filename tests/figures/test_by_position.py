@@ -1,19 +1,12 @@
-"""Induction by position: what the cut leaves possible, both ways built by hand, verdicts on made-up
-tables.
-"""
-
-import math
+"""Induction by position: what the cut leaves possible, and both ways built by hand."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from figures.by_position.study import BY_POSITION, CUT, FREE, NO_MLP, ONLY, TASK, moved
+from figures.by_position.study import CUT, TASK, moved
 from ihlab import ModelConfig, Transformer
-from ihlab.study.claim import judged
 from ihlab.training.clamp_hooks import install
-from tests.comparisons import AROUND, cell
 
 V, L = TASK.vocab_size, TASK.length
 TOKEN, POSITION, FOUND = slice(0, V), slice(V, V + L), slice(V + L, 2 * V + L)
@@ -98,29 +91,3 @@ def test_the_cut_ends_the_previous_token_way_and_no_other():
             == batch.targets[:, -1]
         ).mean()
         assert least <= right <= most
-
-
-@pytest.mark.parametrize(
-    ("taken", "followed", "expected"),
-    [
-        ((100.0, 400.0, 500.0), (0.1, 0.9, 0.9), ["holds"] * 5),
-        ((100.0, math.inf, math.inf), (0.9, 0.1, 0.1), [*["fails"] * 4, "holds"]),
-        (
-            (100.0, 100.0, 100.0),
-            (0.5, 0.8, 0.8),
-            ["holds", "holds", "undecided", "undecided", "fails"],
-        ),
-    ],
-)
-def test_verdicts_can_come_out_either_way(taken, followed, expected):
-    """`taken` are the steps to 90% and `followed` the fractions that follow the position, by
-    variant.
-    """
-    variants = (FREE, ONLY, NO_MLP)
-    data = pd.concat(
-        cell(each, "", steps * AROUND / 100) for each, steps in zip(variants, taken, strict=True)
-    )
-    data["moved"] = data["variant"].map(dict(zip(variants, followed, strict=True))) * (
-        0.93 + data["seed"] % 8 / 50
-    )
-    assert [claim.verdict for claim in judged(BY_POSITION.claims(data, "laptop"))] == expected

@@ -1,18 +1,16 @@
-"""Learning rates on text: what the runs differ in, which of them diverged, and verdicts either way."""
+"""Learning rates on text: which runs have diverged, and what is asked of them."""
 
 import math
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from figures.figure4.study import ARMS, FIGURE4
+from figures.figure4.study import FIGURE4
 from ihlab.recipes.labels import KV, VANILLA
-from ihlab.study.claim import NOT_TESTED
-from tests.figures import made_up
-
-NEVER = math.inf
+from ihlab.study.claim import NOT_TESTED, judged
+from ihlab.study.ledger import Folder
+from tests.figures.live import HOMES
 
 
 @pytest.mark.parametrize(
@@ -44,47 +42,19 @@ def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(
     assert row["frequencies"] == 4.0
 
 
-def planted(gain, diverging):
-    """A table in which an arm gains so many nats on vanilla, and diverges from such a rate on."""
-    rng = np.random.default_rng(1)
-
-    def row(cell):
-        gone = cell["lr"] >= diverging[cell["arm"]]
-        last = (
-            4
-            + 0.1 * abs(math.log2(cell["lr"] / 4e-3))
-            + 0.01 * rng.normal()
-            - gain[cell["arm"]]
-            + 2 * gone
-        )
-        return {"least": last - gone, "last": last, "frequencies": 5.5, "diverged": gone}
-
-    data = made_up.table(FIGURE4, row, noise=0.0)
-    return data.assign(diverged=data["diverged"].astype(bool))
-
-
-def verdicts(data):
-    return list(made_up.verdicts(FIGURE4, data).values())
-
-
-def test_verdicts_come_out_each_way():
-    better = planted({VANILLA: 0, KV: 0.1}, {VANILLA: 0.362, KV: 0.512})
-    assert verdicts(better) == ["holds"] * 2
-    worse = planted({VANILLA: 0.1, KV: 0}, dict.fromkeys(ARMS, 0.362))
-    assert verdicts(worse) == ["fails", NOT_TESTED], "both diverge alike"
-    equal = planted(dict.fromkeys(ARMS, 0), dict.fromkeys(ARMS, NEVER))
-    assert verdicts(equal) == ["undecided", NOT_TESTED]
-    assert "Neither diverges" in FIGURE4.claims(equal, "laptop")[1].why
-
-
-def test_figure_4b_is_decided_by_the_new_seeds_and_the_other_by_the_first():
-    data = planted({VANILLA: 0, KV: 0.1}, dict.fromkeys(ARMS, 0.362))
-    claim, other = FIGURE4.claims(data, "laptop")
-    mine = data[data["seed"].isin(range(6, 12))].groupby("arm")["last"].mean()
-    assert claim.seeds == 6
-    assert claim.estimate.value == pytest.approx(mine[KV] - mine[VANILLA])
-    old = data["seed"] < 6
-    first, _ = FIGURE4.claims(data.assign(last=data["last"].where(~old, 0.0)), "laptop")
-    _, second = FIGURE4.claims(data.assign(last=data["last"].where(old, 0.0)), "laptop")
-    assert (first.estimate, second.estimate) == (claim.estimate, other.estimate)
-    assert other.seeds == 6
+@pytest.mark.parametrize(
+    ("diverging", "verdict", "why"),
+    [
+        ({VANILLA: 0.362, KV: 1.0}, "holds", ""),
+        ({VANILLA: 1.0, KV: 0.362}, "fails", ""),
+        ({VANILLA: 0.362, KV: 0.362}, NOT_TESTED, "All runs of both models diverge at 0.362"),
+        ({VANILLA: 1.0, KV: 1.0}, NOT_TESTED, "Neither diverges at any rate"),
+    ],
+)
+def test_who_diverges_less_often_is_asked_where_one_does(diverging, verdict, why):
+    """The committed table, if all runs of an arm diverge from a learning rate on."""
+    data = Folder(HOMES["figure4"]).data()
+    data["diverged"] = data["lr"] >= data["arm"].map(diverging)
+    claim = judged(FIGURE4.claims(data, "laptop"))[1]
+    assert claim.verdict == verdict
+    assert claim.why.startswith(why)

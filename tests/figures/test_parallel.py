@@ -1,11 +1,10 @@
-"""Several followers at once: what is counted, and verdicts on made-up tables."""
+"""Several followers at once: what is counted."""
 
 import pytest
 import torch
 
-from figures.parallel.study import GRID, PARALLEL, followers_found
+from figures.parallel.study import GRID, followers_found
 from ihlab.recipes.induction import KV1
-from tests.figures.made_up import table, verdicts
 
 
 class Known:
@@ -34,21 +33,3 @@ def test_found_is_the_fraction_of_followers_among_the_likely_tokens(followers, k
     assert followers_found(Known(followers, known))["found"] == pytest.approx(
         known / followers, abs=0.06
     )
-
-
-def judge(narrow, wide):
-    """Verdicts on each model if one and four followers are found as often as given."""
-    fractions = {8: narrow, 32: wide}
-    data = table(PARALLEL, lambda cell: {"found": fractions[cell["width"]][cell["followers"] > 1]})
-    judged = list(verdicts(PARALLEL, data).values())
-    return judged[:3], judged[3:]
-
-
-def test_verdicts_can_come_out_either_way():
-    assert judge(narrow=(0.96, 0.5), wide=(0.96, 0.93)) == (["holds"] * 3, ["holds"] * 3)
-    assert judge(narrow=(0.96, 0.94), wide=(0.96, 0.95)) == (["holds", "fails", "holds"],) * 2
-
-
-def test_vanilla_models_that_have_not_learned_induction_are_not_compared():
-    untested = ["fails", "not tested at this scale", "fails"]
-    assert judge(narrow=(0.4, 0.4), wide=(0.96, 0.5)) == (["fails"] * 3, untested)

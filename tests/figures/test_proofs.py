@@ -1,29 +1,22 @@
-"""Proofs: what is measured of a model that is right by construction and of a random one; verdicts
-on made-up tables.
-"""
+"""Proofs: what is measured of a model that is right by construction, and of a random one."""
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from figures.proofs.study import (
-    CONSTANT,
     FALLING,
     NONE,
-    PROOFS,
     RANDOM,
-    ROPE,
     WORST,
     config,
     measure,
 )
 from ihlab import Transformer
-from ihlab.recipes.labels import KV, VANILLA
+from ihlab.recipes.labels import KV
 from ihlab.theory.constructions import kv_shift_induction_head
 from ihlab.training.config import TaughtConfig
-from tests.figures.made_up import table, verdicts
 
 CELL = {"variant": KV, "setting": NONE, "training": WORST}
 
@@ -50,34 +43,3 @@ def test_only_lessons_differ_between_trainings_of_one_rate():
     assert all(
         getattr(falling, name) == getattr(worst, name) for name in falling.__dataclass_fields__
     )
-
-
-def made_up(lengths, refuted):
-    def of(cell):
-        longest = lengths[cell["training"]]
-        vanilla = cell["variant"] == VANILLA
-        found = {
-            "proved": float(longest >= 16),
-            "longest": longest,
-            "refuted": float(vanilla and refuted),
-        }
-        return {
-            **found,
-            "perfect": float(longest >= 16),
-            "accuracy": 1.0,
-            "last_step": 600,
-            "margin": 1.0,
-        }
-
-    data = table(PROOFS, of, seeds=12, noise=0)
-    data["longest"] -= np.where(data["setting"] == ROPE, data["seed"] % 2, 0) * (
-        data["longest"] < 32
-    )
-    return verdicts(PROOFS, data)
-
-
-def test_verdicts_can_come_out_either_way():
-    good = made_up({CONSTANT: 10, FALLING: 16, RANDOM: 20, WORST: 32}, refuted=True)
-    bad = made_up({CONSTANT: 16, FALLING: 10, RANDOM: 32, WORST: 12}, refuted=False)
-    assert {id for id, verdict in good.items() if verdict != "holds"} <= {"falling_proved"}
-    assert {id for id, verdict in bad.items() if verdict == "holds"} == {"falling_rope"}

@@ -1,6 +1,7 @@
 """The printed ledger, and what publishing an experiment leaves in its folder."""
 
 import io
+import re
 from contextlib import suppress
 
 import pandas as pd
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from ihlab.study.ledger import Folder, print_ledger, verdict_table
 from tasks import ConfigError
-from tests.published import Made, claim, store
+from tests.published import NOT_TESTED, Made, claim, store
 
 UNDECIDED = claim(
     sentence="Heads form [early].", source="equation [5]", measure="steps [0, 10]", value=None, interval=[None, None],
@@ -24,47 +25,23 @@ def printed(tmp_path, *claims: dict[str, object]) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-COUNTED = {
-    "value": 2.0,
-    "interval": [2.0, 2.0],
-    "confidence": 1.0,
-    "p": None,
-    "p_holm": None,
-    "seeds": 0,
-}
-NOTHING = {
-    "measure": "",
-    "confidence": 0.0,
-    "p": None,
-    "p_holm": None,
-    "threshold": None,
-    "seeds": 0,
-}
-WHY = {"verdict": "not tested at this scale", "why": "No model [here] is as large."}
-
-
 @pytest.mark.parametrize(
-    ("fields", "there", "not_there"),
+    ("fields", "line"),
     [
+        ({}, "undecided  Heads form [early].  nothing [unbounded, unbounded]  > 0.5"),
         (
-            {},
-            ["Heads form [early].", "> 0.5", "undecided", "nothing [unbounded, unbounded]"],
-            [],
+            {"value": 2.0, "confidence": 1.0, "verdict": "holds", "right_side": "below"},
+            "holds  Heads form [early].  2  < 0.5",
         ),
         (
-            {**COUNTED, "verdict": "holds", "right_side": "below", "threshold": 3.0},
-            ["holds", "2", "< 3"],
-            ["unbounded"],
+            {"verdict": NOT_TESTED["verdict"], "why": "None."},
+            "not tested at this scale  Heads form [early].",
         ),
-        ({**NOTHING, **WHY}, [WHY["verdict"]], ["nothing", "unbounded", ">"]),
     ],
-    ids=["square brackets", "counted", "not tested"],
 )
-def test_a_claim_is_printed_with_what_is_known_of_it(tmp_path, fields, there, not_there):
-    text = printed(tmp_path, {**UNDECIDED, **fields})
-    assert [part in text for part in (*there, *not_there)] == [True] * len(there) + [False] * len(
-        not_there
-    )
+def test_a_claim_is_printed_with_what_is_known_of_it(tmp_path, fields, line):
+    lines = printed(tmp_path, {**UNDECIDED, **fields}).splitlines()
+    assert f"figure1a smoke  {line}" in [re.sub("  +", "  ", each).rstrip() for each in lines]
 
 
 def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path):
@@ -102,7 +79,7 @@ def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_pic
     assert [claim["verdict"] for claim in (near, far)] == ["undecided", "fails"]
     assert far["p_holm"] == pytest.approx(2 * far["p"], rel=0.01)
     assert near["p_holm"] == near["p"]
-    assert [claim["id"] for claim in (near, far)] == ["it_is_above", "it_is_above_2"]
+    assert [claim["id"] for claim in (near, far)] == ["above_1", "above_2"]
 
 
 def test_a_summary_may_be_a_table(folder):
@@ -131,23 +108,12 @@ def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):
         folder.data()
 
 
-def as_text(change):
-    return lambda path: path.write_text(change(path.read_text()))
-
-
-EDITS = {
-    "cut": as_text(lambda text: text[: len(text) // 2]),
-    "another number": as_text(lambda text: text.replace("0.9", "0.8")),
-    "no text": lambda path: path.write_bytes(b"\x00\xff"),
-}
-
-
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+@pytest.mark.parametrize("content", [b"x\n0.8\n1.1\n1.3\n0.30000000000000004\n", b"\x00\xff"])
 def test_a_table_that_was_edited_is_not_the_one_of_the_claims_until_its_manifest_is_deleted(
-    folder, edit
+    folder, content
 ):
     folder.publish(Made(0.5), DATA, {"scale": "smoke"})
-    edit(folder.path / "data.csv")
+    (folder.path / "data.csv").write_bytes(content)
     with pytest.raises(
         ConfigError,
         match=r"data\.csv \(\d+ lines, .*\) is not the table .* \(5 lines, .*or delete .*json",
@@ -178,4 +144,4 @@ def test_claims_that_were_cut_are_named_and_made_again(tmp_path, content):
         folder.claims()
     with pytest.warns(UserWarning, match="The history does not get the replaced claims"):
         folder.publish(Made(0.5), folder.data())
-    assert [claim["id"] for claim in folder.claims()] == ["it_is_above"]
+    assert [claim["id"] for claim in folder.claims()] == ["above_1"]

@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 
 from ihlab import InductionTask, ModelConfig, RunConfig
-from ihlab.plots.style import new_figure
 from ihlab.storage.files import write_json
 from ihlab.study import make as module
 from ihlab.study.experiment import Planned
 from ihlab.study.ledger import Folder
 from ihlab.study.make import make
+from tests.published import Made
 
 TASK = InductionTask(vocab_size=32, length=8)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=32, n_ctx=8)
@@ -24,33 +24,22 @@ def config(seed: int) -> RunConfig:
     return RunConfig(task=TASK, model=MODEL, name=f"run-{seed}", seed=seed, steps=4)
 
 
-class Made:
-    """An experiment whose runs are those of the given seeds."""
+class Seeds(Made):
+    """An experiment whose runs are those of the given seeds, and in a second stage one more."""
 
-    def __init__(self, name, seeds):
-        self.name, self.seeds = name, seeds
+    def __init__(self, name, *seeds, more=()):
+        super().__init__()
+        self.name, self.seeds, self.more = name, seeds, more
 
     def runs(self, scale):
         return [Planned("curve", config(seed)) for seed in self.seeds]
 
-    def gather(self, trained, scale):
-        return pd.DataFrame({"seed": [run.config.seed for _, run in trained]})
-
-    def claims(self, data, scale):
-        return []
-
-    def draw(self, data, scale):
-        return new_figure(1.0, 1.0)
-
-    def summary(self, data, scale):
-        return "It was made."
-
-
-class InTwoStages(Made):
-    """An experiment that trains one more seed than the highest of its first stage."""
-
     def follow(self, trained, scale):
-        return [Planned("curve", config(max(run.config.seed for _, run in trained) + 1))]
+        assert [run.config.seed for _, run in trained] == list(self.seeds)
+        return [Planned("curve", config(seed)) for seed in self.more]
+
+    def gather(self, trained, scale):
+        return pd.DataFrame({"x": [run.config.seed for _, run in trained]})
 
 
 @pytest.fixture
@@ -71,7 +60,7 @@ def events(monkeypatch):
 def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_trained_twice(
     events, tmp_path
 ):
-    chosen = [Made("one", (0, 1)), InTwoStages("two", (1, 2))]
+    chosen = [Seeds("one", 0, 1), Seeds("two", 1, 2, more=[3])]
     folders = [Folder(tmp_path / "figures" / experiment.name, "smoke") for experiment in chosen]
 
     def published(experiment, folder):
@@ -83,4 +72,4 @@ def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_t
     )
     assert events == [[0, 1], "one", [2], [3], "two"]
     assert n_runs == 5
-    assert folders[1].data()["seed"].tolist() == [1, 2, 3]
+    assert folders[1].data()["x"].tolist() == [1, 2, 3]

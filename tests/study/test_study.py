@@ -15,14 +15,12 @@ from ihlab.study import stats
 from ihlab.study.ask import (
     Ask,
     Measured,
-    cell_name,
-    learned,
     mean_over_seeds,
     on_table,
     untested_if,
 )
 from ihlab.study.experiment import Experiment, smoke
-from ihlab.study.study import Study, Tuned, cells, medians, steps_to_90
+from ihlab.study.study import Study, Tuned, cells, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
 from tasks import ConfigError
 
@@ -58,136 +56,107 @@ class Fake:
         )
 
 
-def test_cells_are_all_combinations():
-    assert cells(a=(1, 2), b="xy") == [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    ]
+def fakes(planned, accuracy=(1.0,)):
+    return [(plan.cell_name, Fake(plan.config, accuracy)) for plan in planned]
+
+
+def seeds_of(planned):
+    """The seeds of each cell's runs."""
+    found = {}
+    for plan in planned:
+        found.setdefault(plan.cell_name, []).append(plan.config.seed)
+    return found
 
 
 def test_without_tuning_every_cell_has_every_seed_once():
     plain = study()
     assert isinstance(plain, Experiment)
     planned = plain.runs("laptop")
-    found = {(plan.cell_name, plan.config.model.attention, plan.config.seed) for plan in planned}
-    assert found == {(name, name, seed) for name in ("vanilla", "k_shift") for seed in range(3)}
-    assert len({plan.config.digest for plan in planned}) == 6
+    assert seeds_of(planned) == {"vanilla": [0, 1, 2], "k_shift": [0, 1, 2]}
+    assert all(plan.config.model.attention == plan.cell_name for plan in planned)
     assert planned[0].config.name == "toys-vanilla-0.001-0"
     assert plain.follow([], "laptop") == []
-    assert {plan.config.seed for plan in plain.runs("smoke")} == {0, 1}
+    assert seeds_of(plain.runs("smoke")) == {"vanilla": [0, 1], "k_shift": [0, 1]}
 
 
-def test_seeds_and_starts_can_depend_on_the_cell():
+def test_seeds_and_starts_can_depend_on_the_cell_and_fields_on_the_scale():
     uneven = study(
         seeds=lambda cell: range(1 if cell["variant"] == "vanilla" else 4),
-        stacked=True,
         config=lambda cell: config(cell).replace(lr=0.5 + cell["seed"]),
+        scales={"laptop": {}, "gpu": {"seeds": range(2), "stacked": True}},
     )
     planned = uneven.runs("laptop")
-    assert [(plan.cell_name, plan.config.seed) for plan in planned] == [
-        ("vanilla", 0),
-        *(("k_shift", s) for s in range(4)),
-    ]
+    assert seeds_of(planned) == {"vanilla": [0], "k_shift": [0, 1, 2, 3]}
     assert [plan.config.lr for plan in planned] == [0.5, 0.5, 1.5, 2.5, 3.5]
-    assert all(plan.stacked for plan in planned)
+    larger = uneven.runs("gpu")
+    assert seeds_of(larger) == {"vanilla": [0, 1], "k_shift": [0, 1]}
+    assert [plan.stacked for plan in (planned[0], larger[0])] == [False, True]
 
 
 def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
-    tuned = study(
-        tuned=Tuned(rates=lambda cell: (0.1, 0.2) if cell["variant"] == "vanilla" else (0.3, 0.4))
-    )
+    rates = {"vanilla": (0.1, 0.2), "k_shift": (0.3, 0.4)}
+    tuned = study(tuned=Tuned(rates=lambda cell: rates[cell["variant"]]))
     first = tuned.runs("laptop")
-    assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == {
-        (name, lr, seed)
-        for name, rates in (("vanilla", (0.1, 0.2)), ("k_shift", (0.3, 0.4)))
-        for lr in rates
-        for seed in (100, 101)
-    }
-    early = {0.2, 0.3}
-    trained = [
-        (p.cell_name, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95]))
-        for p in first
-    ]
+    assert seeds_of(first) == {"vanilla": [100, 101] * 2, "k_shift": [100, 101] * 2}
+    assert [plan.config.lr for plan in first[::2]] == [0.1, 0.2, 0.3, 0.4]
+    trained = []
+    for plan in first:
+        early = plan.config.lr in (0.2, 0.3)
+        trained += fakes([plan], [0, 0.95 * early, 0.95])
     second = tuned.follow(trained, "laptop")
-    assert {(p.cell_name, p.config.lr) for p in second} == {("vanilla", 0.2), ("k_shift", 0.3)}
-    assert {p.config.seed for p in second} == {0, 1, 2}
+    assert seeds_of(second) == {"vanilla": [0, 1, 2], "k_shift": [0, 1, 2]}
+    assert [plan.config.lr for plan in second] == [0.2] * 3 + [0.3] * 3
     assert [p.config.lr for p in study(tuned=TUNED).runs("smoke")] == [0.1, 0.1]
 
 
 @pytest.mark.parametrize(
-    ("by", "runs", "best"),
+    ("by", "slow", "fast", "best"),
     [
-        ("steps", {0.1: [0, 0.9, 1], 0.2: [0, 0.9, 1]}, 0.1),  # a tie: the smallest
-        ("steps", {0.1: [0, 0, 0.9], 0.2: [0, 0.9, 0.9]}, 0.2),
-        (
-            "steps",
-            {0.1: [0, 0.5, 0.4], 0.2: [0, 0.2, 0.6]},
-            0.2,
-        ),  # none learns: the highest accuracy
-        ("loss", {0.1: [0], 0.2: [0]}, 0.1),
+        ("steps", [0, 0.9, 1], [0, 0.9, 1], 0.1),  # a tie: the smallest
+        ("steps", [0, 0, 0.9], [0, 0.9, 0.9], 0.2),
+        ("steps", [0, 0.5, 0.4], [0, 0.2, 0.6], 0.2),  # none learns: the highest accuracy
+        ("loss", [0], [0], 0.1),
     ],
 )
-def test_the_best_rate(by, runs, best):
-    fakes = [Fake(config({"variant": "vanilla"}).replace(lr=lr), acc) for lr, acc in runs.items()]
-    assert Tuned(rates=tuple(runs), by=by).best(fakes) == best
+def test_the_best_rate(by, slow, fast, best):
+    run = config({"variant": "vanilla"})
+    runs = [Fake(run.replace(lr=0.1), slow), Fake(run.replace(lr=0.2), fast)]
+    assert Tuned(rates=(0.1, 0.2), by=by).best(runs) == best
 
 
 def test_a_cell_can_take_another_cells_rate():
-    vanilla, shift = cells(variant=("vanilla", "k_shift"))
+    _, shift = cells(variant=("vanilla", "k_shift"))
     shared = study(tuned=Tuned(rates=(0.1, 0.2), rate_of=lambda cell: shift))
     first = shared.runs("laptop")
-    assert {p.cell_name for p in first} == {cell_name(shift)}
-    second = shared.follow([(p.cell_name, Fake(p.config, [0, 0.95])) for p in first], "laptop")
-    assert {p.cell_name for p in second} == {cell_name(vanilla), cell_name(shift)}
-    assert {p.config.lr for p in second} == {0.1}
+    assert seeds_of(first).keys() == {"k_shift"}
+    second = shared.follow(fakes(first, [0, 0.95]), "laptop")
+    assert seeds_of(second).keys() == {"vanilla", "k_shift"}
+    assert {plan.config.lr for plan in second} == {0.1}
 
 
 def test_the_table_has_the_cell_the_config_and_the_measurement():
-    by_rate = Tuned(rates=(0.1, 0.2), measure=lambda run: {"x": 2 / 3})
     tuned = study(
-        tuned=by_rate, measure=lambda run: {"x": 1 / 3}, curve=lambda run: run.metrics[["step"]]
+        tuned=Tuned(rates=(0.1, 0.2), measure=lambda run: {"x": 2 / 3}),
+        measure=lambda run: {"x": 1 / 3},
+        curve=lambda run: run.metrics[["step"]],
     )
-    first = tuned.runs("laptop")
-    plans = [*first, *tuned.follow([(p.cell_name, Fake(p.config, [1.0])) for p in first], "laptop")]
-    data = tuned.gather([(p.cell_name, Fake(p.config, [1.0])) for p in plans], "laptop")
+    first = fakes(tuned.runs("laptop"), [0.5, 1.0])
+    trained = first + fakes(tuned.follow(first, "laptop"), [0.5, 1.0])
+    data = tuned.gather(trained, "laptop")
     assert data.columns.tolist() == ["kind", "variant", "lr", "seed", "horizon", "x"]
-    assert data.groupby("kind")["x"].unique().map(list).to_dict() == {
-        "run": [0.3333333333],
-        "tuning": [0.6666666667],
-    }
+    measured = data.groupby("kind")["x"].unique().map(list).to_dict()
+    assert measured == {"run": [0.3333333333], "tuning": [0.6666666667]}
     assert set(data.loc[data["kind"] == "tuning", "seed"]) == {100, 101}
     assert set(data["horizon"]) == {100}
-    curves = tuned.gather_curves(
-        [(p.cell_name, Fake(p.config, [0.5, 1.0])) for p in plans], "laptop"
-    )
+    curves = tuned.gather_curves(trained, "laptop")
     assert curves.columns.tolist() == ["variant", "lr", "seed", "step"]
     assert curves.groupby(["variant", "seed"])["step"].apply(list).tolist() == [[0, 100]] * 6
     assert study().gather_curves([], "laptop") is None
 
 
-def test_a_measurement_of_several_rows_is_refused():
-    with pytest.raises(
-        ConfigError,
-        match="one value for each column: a table with several rows is what curve returns",
-    ):
-        gathered(of_cells(A, measure=lambda run: pd.DataFrame({"x": [1.0, 2.0]})))
-
-
 def test_a_measurement_may_say_which_step_is_the_last_that_counts():
-    assert set(gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))["horizon"]) == {
-        3
-    }
-
-
-def test_fields_may_differ_by_scale():
-    gpu = {"seeds": range(5), "cells": cells(variant=("vanilla",))}
-    larger = study(scales={"smoke": {}, "laptop": {}, "gpu": gpu})
-    assert {(plan.cell_name, plan.config.seed) for plan in larger.runs("gpu")} == {
-        ("vanilla", s) for s in range(5)
-    }
-    assert {plan.cell_name for plan in larger.runs("laptop")} == {"vanilla", "k_shift"}
+    data = gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))
+    assert set(data["horizon"]) == {3}
 
 
 def test_steps_to_90_are_of_the_accuracy_that_stops_a_run():
@@ -206,72 +175,42 @@ def test_later_runs_continue_the_first_ones(tmp_path):
             found.append(({"variant": f"{curve}, longer"}, later))
         return found
 
-    longer = study(
-        follow_up=go_on, follow_up_cells=cells(variant=("vanilla, longer", "k_shift, longer"))
-    )
+    names = ("vanilla, longer", "k_shift, longer")
+    longer = study(follow_up=go_on, follow_up_cells=cells(variant=names))
     trained = [(p.cell_name, train(p.config, tmp_path)) for p in longer.runs("smoke")]
-    second = longer.follow(trained, "smoke")
-    data = longer.gather(
-        [*trained, *((p.cell_name, train(p.config, tmp_path)) for p in second)], "smoke"
-    )
-    assert data["variant"].value_counts().to_dict() == dict.fromkeys(
-        ["vanilla", "k_shift", "vanilla, longer", "k_shift, longer"], 2
-    )
+    for plan in longer.follow(trained, "smoke"):
+        trained.append((plan.cell_name, train(plan.config, tmp_path)))
+    data = longer.gather(trained, "smoke")
+    assert data["variant"].tolist() == ["vanilla"] * 2 + ["k_shift"] * 2 + sorted(names * 2)[::-1]
     assert set(data["horizon"]) == {12}
 
 
 def test_claims_and_summary_are_of_the_runs_for_claims():
     rows = [
-        ("run", "vanilla", 0.1, seed, 100, x, x) for seed, x in enumerate((10.0, math.inf, 20.0))
+        ("run", "vanilla", 0, 10.0, 0.1),
+        ("run", "vanilla", 1, math.inf, 0.1),
+        ("run", "vanilla", 2, 20.0, 0.1),
+        ("tuning", "vanilla", 100, 1.0, 1.0),
+        ("run", "k_shift", 0, math.inf, 7.0),
     ]
-    rows += [
-        ("tuning", "vanilla", 0.1, 100, 100, 1.0, 1.0),
-        ("run", "k_shift", 0.1, 0, 100, math.inf, 7.0),
-    ]
-    data = pd.DataFrame(
-        rows, columns=["kind", "variant", "lr", "seed", "horizon", "steps_to_90", "best"]
-    )
-    [claim] = study(
-        asks=[Ask("low", "x", mean_over_seeds("best", {"variant": "k_shift"}), above=0.5)]
-    ).claims(data, "laptop")
+    data = pd.DataFrame(rows, columns=["kind", "variant", "seed", "steps_to_90", "best"])
+    asked = Ask("low", "x", mean_over_seeds("best", {"variant": "k_shift"}), above=0.5)
+    [claim] = study(asks=[asked]).claims(data, "laptop")
     assert (claim.estimate.value, claim.seeds, claim.declared) == (7.0, 1, "2026-01-01")
-    summary = study().summary(data, "laptop")
-    assert summary.to_dict("list") == {
+    assert study().summary(data, "laptop").to_dict("list") == {
         "variant": ["vanilla", "k_shift"],
         "seeds": [3, 1],
         "steps_to_90": ["20 (2 of 3)", "never (0 of 1)"],
     }
-    assert (
-        study(summary_columns=lambda data: data.head(1))
-        .summary(data, "laptop")
-        .equals(data.head(1))
-    )
-    assert medians(data, ["kind"], ["best"])["best"].tolist() == ["20 (2 of 3)", "1"]
 
 
 def test_smoke_scale_is_derived_from_the_published_run():
-    large = RunConfig(
-        task=TASK,
-        model=MODEL,
-        steps=5000,
-        batch_size=512,
-        accumulate=8,
-        eval_rows=4096,
-        compile=True,
-    )
+    large = RunConfig(task=TASK, model=MODEL, batch_size=512, accumulate=8, compile=True)
     small = smoke(large)
     assert (small.task, small.model, small.lr) == (large.task, large.model, large.lr)
-    assert (small.steps, small.batch_size, small.accumulate, small.eval_rows, small.compile) == (
-        12,
-        8,
-        1,
-        32,
-        False,
-    )
-    digests = [
-        smoke(config(cell)).replace(seed=seed).digest for cell in study().cells for seed in (0, 1)
-    ]
-    assert [plan.config.digest for plan in study(seeds=(5,)).runs("smoke")] == digests
+    assert (small.steps, small.batch_size, small.accumulate, small.compile) == (12, 8, 1, False)
+    planned = study(seeds=(5,)).runs("smoke")[1].config
+    assert planned.digest == smoke(config({"variant": "vanilla"})).replace(seed=1).digest
 
 
 def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
@@ -281,13 +220,6 @@ def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
     assert small.claims(data, "smoke") == []
     with pytest.raises(ConfigError, match="no run of vanilla"):
         small.claims(data, "laptop")
-
-
-def test_the_picture_says_the_title_and_its_key():
-    data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "steps_to_90": [10.0]})
-    titled = study(caption="Marker: a seed.", more_views={"again": dots("variant")})
-    assert titled.draw(data, "laptop").get_suptitle() == "Toys (laptop scale)\nMarker: a seed."
-    assert [*titled.draw_more(data, "laptop")] == ["again"]
 
 
 A, B = {"a": "x", "b": "y"}, {"a": "x", "b": 2}
@@ -316,23 +248,17 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
 
 
 def gathered(made):
-    return made.gather(
-        [(p.cell_name, Fake(p.config, [1.0])) for p in made.runs("laptop")], "laptop"
-    )
+    return made.gather(fakes(made.runs("laptop")), "laptop")
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        *(
-            (None, "x"),
-            ("NA", 1),
-            ("007", 8),
-            (True, False),
-            (1 / 3, 2 / 3),
-            ("x\r\ny", "z"),
-            (np.int64(3), math.inf),
-        ),
+        (None, "x"),
+        ("NA", 1),
+        (True, False),
+        (1 / 3, math.inf),
+        ("x\r\ny", "z"),
     ],
     ids=repr,
 )
@@ -354,7 +280,6 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
         ([], "'toys' has no cells"),
         ([{}], "a cell has no columns"),
         ([A, B, A], "are one cell in a stored table"),
-        ([{"a": 1}, {"a": True}], "are one cell"),
         ([{"a": None}, {"a": "None"}], "are one cell"),
         (
             [{"a": "x | y", "b": "z"}, {"a": "x", "b": "y | z"}],
@@ -362,9 +287,6 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
         ),
         ([{"a": "x"}, {"a": "y", "b": 1}], "different columns"),
         ([{"a": (1, 2)}], r"a is \(1, 2\), but a cell"),
-        ([{"a": 0.0}, {"a": -0.0}], "are one cell"),
-        ([{"a": "x\ry"}, {"a": "z"}], "does not give back"),
-        ([{"a": "\ud800"}, {"a": "z"}], "no file"),
         ([{"seed": 1}], "the column 'seed', which belongs"),
     ],
 )
@@ -373,10 +295,8 @@ def test_cells_that_a_table_cannot_tell_apart_are_refused(cells, sentence):
         of_cells(*cells)
 
 
-def asks(*numbers, **more):
-    return {
-        "asks": [Ask(f"q{i}", "q", number, above=0, **more) for i, number in enumerate(numbers)]
-    }
+def asks(*numbers):
+    return {"asks": [Ask(f"q{i}", "q", number, above=0) for i, number in enumerate(numbers)]}
 
 
 @pytest.mark.parametrize(
@@ -384,7 +304,6 @@ def asks(*numbers, **more):
     [
         ({"cells": [A, "x"]}, "'x' must give columns their values"),
         ({"asks": None}, "asks is None, but must be a list"),
-        ({"seeds": "01"}, "must be a list"),
         ({"seeds": [-1]}, "must be a whole number, at least 0"),
         ({"seeds": lambda cell: [] if cell == B else [0]}, r"cell .*'b': 2.* has no seeds"),
         ({"seeds": [0, 1, 1]}, "has the seed 1 twice"),
@@ -392,31 +311,22 @@ def asks(*numbers, **more):
             {"seeds": range(99, 103), "tuned": TUNED},
             "the seeds 100, 101 are for tuning and for claims",
         ),
-        ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
         (
             {"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)},
             "which is no tuned cell",
         ),
-        ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
         ({"config": lambda: None}, "config must be a function of a cell"),
         ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
-        ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
         (
             {"asks": [Ask("q", "q", mean_over_seeds("x", A), above=0)] * 2},
             "two questions with the id 'q'",
         ),
         (asks(mean_over_seeds("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
-        (asks(untested_if(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
-        (
-            asks(mean_over_seeds("x", A), cells=[{"c": 1}]),
-            "does not train {'c': 1}, a cell of the question",
-        ),
         (
             asks(mean_over_seeds("x", {"a": "x"})),
             "leaves out b, so it counts the runs of 2 cells as seeds of one",
         ),
         (asks(None), "must be a function of the table"),
-        (asks(lambda data: 1.0), "is 1.0, but must be a Measured"),
         (asks(lambda data: absent), "raises NameError"),  # noqa: F821
         (asks(on_table(lambda data: data, mean_over_seeds("x", {"a": "x"}))), "2 rows of seed 0"),
     ],
@@ -434,10 +344,6 @@ def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(ch
             "threshold is nan, but must be a number",
         ),
         (
-            lambda: mean_over_seeds("x", A, within="x"),
-            "within is 'x', but must be the least and the largest",
-        ),
-        (
             lambda: untested_if(mean_over_seeds("x", A), lambda data: ""),
             "the reason is a number: exchange the two",
         ),
@@ -448,29 +354,26 @@ def test_an_argument_of_the_wrong_kind_is_refused(build, sentence):
         build()
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        lambda data: data[data.b == "y"].x,
-        lambda data: [next(iter(data["x"])) * {"y": 1}.get(data["b"].iloc[0])],
-    ],
-)
-def test_a_number_may_need_what_measure_returns_in_any_way(number):
-    made = of_cells(A, B, **asks(lambda data: Measured("n", stats.mean([*number(data)]), 3)))
+def test_a_number_may_need_what_measure_returns_in_any_way():
+    def number(data):
+        return Measured("n", stats.mean([next(iter(data["x"])) * {"y": 1}[data.b.iloc[0]]]), 3)
+
+    made = of_cells(A, B, **asks(number))
     assert [claim.estimate.value for claim in made.claims(gathered(made), "laptop")] == [1.0]
 
 
-@pytest.mark.parametrize("x", ["high", 10**400])
-def test_a_measurement_that_is_no_number_is_named(x):
-    made = of_cells(A, measure=lambda run: {"x": x})
-    with pytest.raises(ConfigError, match="A question needs numbers in 'x' of x, y"):
+@pytest.mark.parametrize(
+    ("measured", "sentence"),
+    [
+        ({"x": "high"}, "A question needs numbers in 'x' of x, y"),
+        ({"x": 1.0, "seed": 7}, "measure returns seed, but these columns describe the run"),
+        (pd.DataFrame({"x": [1.0, 2.0]}), "one value for each column: a table with several rows"),
+    ],
+)
+def test_a_measurement_that_no_question_can_read_is_named(measured, sentence):
+    made = of_cells(A, measure=lambda run: measured)
+    with pytest.raises(ConfigError, match=sentence):
         made.claims(gathered(made), "laptop")
-
-
-@pytest.mark.parametrize("column", ["seed", "b"])
-def test_a_measurement_may_not_replace_what_describes_the_run(column):
-    with pytest.raises(ConfigError, match=f"measure returns {column}, but"):
-        gathered(of_cells(A, B, measure=lambda run: {"x": 1.0, column: 7}))
 
 
 def test_rows_of_one_run_are_not_seeds():

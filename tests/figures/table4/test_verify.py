@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from figures.table4.verify import ERRORS, combine, findings, verify
+from figures.table4.verify import ERRORS, findings, verify
 from tasks.igsm import IGSMTask
 from tasks.igsm.problem import Problem
 from tasks.igsm.words import LETTERS
@@ -72,14 +72,12 @@ def test_generated_solutions_pass_and_have_the_operations_asked_for(name):
         ("B = 5 + a = 5 + 3 = 8", "B = 6 + a = 6 + 3 = 9", "wrong operator or constant"),
         ("B = 5 + a = 5 + 3 = 8", "B = 5 + a = 4 + 3 = 7", "wrong copied value"),
         ("c = a - B = 3 - 8 = 18", "c = B - a = 8 - 3 = 5", "wrong operator or constant"),
-        ("h = d + g = 15 + 18 = 10", "h = d + g = 15 * 18 = 10", "wrong operator or constant"),
         ("f = c = 18", "f = a = 3", "missing dependency"),
         ("f = c = 18", "f = c + a = 18 + 3 = 21", "extra dependency"),
         ("h = d + g = 15 + 18 = 10", "h = d + g = 15 + 18 = 11", "wrong arithmetic"),
         ("f = c = 18", "f = z = 18", "undefined symbol"),
         ("j = a * f = 3 * 18 = 8", "B = a * f = 3 * 18 = 8", "duplicate symbol"),
         ("<ans> 19", "<ans> 18", "wrong copied value"),
-        ("<ans> 19 ", "", "format"),
         (" <eos>", "", "format"),
     ],
 )
@@ -161,10 +159,8 @@ def test_what_passes_is_true_however_it_came_about(data):
         ("<eos>", ("format",)),
         ("<ans> 7 <eos>", ("query not last",)),
         ("Bergen Frigate a ; a = 3 . <ans> 3 4 <eos>", ("format",)),
-        ("Bergen Frigate a ; a = 3 . <ans> a <eos>", ("format",)),
         # The letter of the header is not the one that the last clause gives.
         ("Bergen Frigate a ; b = 3 . <ans> 3 <eos>", ("format",)),
-        ("Bergen Frigate a . <ans> 3 <eos>", ("format",)),
         # A constant is not repeated, and the last clause alone may be a constant or a copy.
         ("Bergen Frigate a ; a = 3 = 3 . <ans> 3 <eos>", ("format",)),
         ("Bergen Frigate a ; b = 3 ; a = b = 3 . <ans> 3 <eos>", ("format",)),
@@ -201,7 +197,6 @@ TWO = "Bergen Frigate + Bergen Corvette"
     ("definition", "clauses", "errors"),
     [
         # Sums in any order and bracketed in any way, factors in any order.
-        (f"{TWO} + Bergen Sloop", "e = b + c = 4 + 5 = 9 ; d = a + e = 3 + 9 = 12", ()),
         (f"2 + ( {TWO} )", "e = 2 + b = 2 + 4 = 6 ; d = a + e = 3 + 6 = 9", ()),
         (f"2 * ( {TWO} )", "e = b + a = 4 + 3 = 7 ; d = e * 2 = 7 * 2 = 14", ()),
         # Nothing else, though the value be the same.
@@ -211,7 +206,6 @@ TWO = "Bergen Frigate + Bergen Corvette"
             ("wrong operator or constant",),
         ),
         (TWO, "e = a + b = 3 + 4 = 7 ; d = e = 7", ("extra dependency",)),
-        ("2 * Bergen Frigate", "d = a + a = 3 + 3 = 6", ("extra dependency",)),
         ("Bergen Frigate", "d = 3", ("missing dependency",)),
         ("Bergen Frigate", "d = 0 + a = 0 + 3 = 3", ("wrong operator or constant",)),
         # A letter may not be used within the clause that gives it, nor be given twice.
@@ -228,17 +222,6 @@ def test_what_counts_as_the_definition(definition, clauses, errors):
     assert verdict.final
 
 
-def test_only_sums_and_products_may_be_turned_round():
-    a, b, c = ("X", "A"), ("X", "B"), ("X", "C")
-    assert combine("+", a, combine("+", b, 5)) == combine("+", combine("+", 5, a), b)
-    assert combine("*", a, b) == combine("*", b, a)
-    assert combine("-", a, b) != combine("-", b, a)
-    assert combine("*", 5, combine("+", a, b)) != combine(
-        "+", combine("*", 5, a), combine("*", 5, b)
-    )
-    assert combine("+", combine("*", a, b), c) == combine("+", c, combine("*", b, a))
-
-
 def test_a_part_of_an_earlier_step_may_not_be_used():
     prompt = f"{SUMS} Bergen Schooner = 2 * ( {TWO} ) . Bergen Ketch = {TWO} . Bergen Ketch ?"
     step = "Bergen Schooner d ; e = a + b = 3 + 4 = 7 ; d = 2 * e = 2 * 7 = 14 . "
@@ -249,22 +232,24 @@ def test_a_part_of_an_earlier_step_may_not_be_used():
 # The three accuracies
 
 
-def test_lenient_asks_only_for_the_query_and_its_value():
-    lucky = "Bergen Ships c ; c = x * q = 1 + 1 = 7 ."
-    assert judge(f"{lucky} <ans> 6 <eos>") == (
-        True,
-        False,
-        ("undefined symbol", "wrong copied value"),
-        0,
-    )
-    assert judge(f"garbage . {lucky} garbage") == (True, False, ("format",), 0)
-    assert not judge("Bergen Frigate c ; c = 7 . <ans> 7 <eos>").lenient
+LUCKY = "Bergen Ships c ; c = x * q = 1 + 1 = 7 ."
 
 
-def test_final_asks_only_for_the_value_behind_ans():
-    assert judge("garbage . <ans> 7 <eos>").final
-    assert not judge("<ans>").final
-    assert not judge("<eos> <ans> 7").final
+@pytest.mark.parametrize(
+    ("solution", "lenient", "final"),
+    [
+        (f"{LUCKY} <ans> 6 <eos>", True, False),
+        (f"garbage . {LUCKY} garbage", True, False),
+        ("Bergen Frigate c ; c = 7 . <ans> 7 <eos>", False, True),
+        ("garbage . <ans> 7 <eos>", False, True),
+        ("<eos> <ans> 7", False, False),
+    ],
+)
+def test_lenient_asks_for_the_query_and_its_value_and_final_for_the_value_behind_ans(
+    solution, lenient, final
+):
+    verdict = judge(solution)
+    assert (verdict.lenient, verdict.final, verdict.strict) == (lenient, final, False)
 
 
 def test_abstract_parameters_nobody_speaks_of_may_be_computed():
@@ -314,32 +299,14 @@ def test_a_part_goes_by_a_letter_even_where_values_go_by_their_pair():
 RIGHT = "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 4 . Bergen Ships c ; c = a + b = 3 + 4 = 7 . <ans> 7 <eos>"
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "first", "expected"),
-    [
-        ("= 7 . <ans> 7", "= 8 . <ans> 8", 2, ["wrong arithmetic", "no error; the answer is 7"]),
-        ("<ans> 7", "<ans> 1", 3, ["wrong copied value; the answer is 7"]),
-        (" <eos>", "", 3, ["format"]),
-        ("b ; b", "b ; ;", 1, ["format", "not judged", "not judged"]),
-        (
-            "Bergen Ships c",
-            "Corvette Crates d ; d = 0 . Bergen Ships c",
-            2,
-            ["nonexistent parameter"] + ["no error"] * 2,
-        ),
-    ],
-)
-def test_findings_by_hand(right, wrong, first, expected):
+def test_findings_by_hand():
     problem = Problem.parse(SHIPS.split(), 23)
-    assert findings(problem, RIGHT.split()) == ["no error"] * 4
-    assert findings(problem, RIGHT.replace(right, wrong).split()) == ["no error"] * first + expected
-
-
-def test_a_right_step_that_the_query_does_not_rest_on_says_so():
-    asks_sloop = Problem.parse("Riga Ketch = 7 . Bergen Sloop = 3 . Bergen Sloop ?".split(), 23)
-    solution = "Riga Ketch a ; a = 7 . Bergen Sloop b ; b = 3 . <ans> 3 <eos>"
-    assert findings(asks_sloop, solution.split()) == [
-        "no error, not needed",
-        "no error",
-        "no error",
-    ]
+    ok = "no error"
+    assert findings(problem, RIGHT.split()) == [ok] * 4
+    wrong = RIGHT.replace("= 7 . <ans> 7", "= 8 . <ans> 8").split()
+    assert findings(problem, wrong) == [ok, ok, "wrong arithmetic", f"{ok}; the answer is 7"]
+    unread = RIGHT.replace("b ; b", "b ; ;").split()
+    assert findings(problem, unread) == [ok, "format", "not judged", "not judged"]
+    more = RIGHT.replace("Bergen Ships c", "Riga Ketch d ; d = 7 . Bergen Ships c").split()
+    with_ketch = Problem.parse(f"Riga Ketch = 7 . {SHIPS}".split(), 23)
+    assert findings(with_ketch, more)[2] == f"{ok}, not needed"
