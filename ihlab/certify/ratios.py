@@ -70,12 +70,12 @@ def weights(
     n_places = max(n_backs, gain.shape[1])
     total = np.zeros((n_places, n_tokens, n_before))
     for place in range(n_places):
-        back, at = place % n_backs, place % gain.shape[1]
+        back, gain_place = place % n_backs, place % gain.shape[1]
         for token in range(n_tokens):
             for before in range(n_before):
                 weight = 0.0
                 for head in range(n_heads):
-                    factor = below(gain[head, at, token, before] - levels[head])
+                    factor = below(gain[head, gain_place, token, before] - levels[head])
                     factor = below(corner[head] * factor)
                     if head == 0:
                         for other in range(1, n_heads):
@@ -107,11 +107,11 @@ def sums(mass: Interval, walk: Array) -> Array:
 @compiled
 def means(mass: Interval, gain: Array, walk: Array) -> Array:
     """Return upper bounds of the mean gain of each head on a walk [head]."""
-    found = np.empty(len(gain))
+    averages = np.empty(len(gain))
     for head in range(len(gain)):
         nothing = np.zeros_like(gain[head])
-        found[head] = mean_above(of_head(mass, head), nothing, gain[head], walk)
-    return found
+        averages[head] = mean_above(of_head(mass, head), nothing, gain[head], walk)
+    return averages
 
 
 @compiled
