@@ -76,8 +76,8 @@ def counted(figures: Path) -> str:
     """Return a sentence with the number of statements of each kind."""
     number = kinds(figures)
     return (
-        f"Of {len(STATEMENTS)} statements of the paper, {number[FIGURE]} are tested in a figure and {number[EXACT]} "
-        f"checked without training. Still open: {number[OPEN]}. Out of reach of small models: {number[OUT]}."
+        f"Of {len(STATEMENTS)} statements of the paper, {number[FIGURE]} are tested in a figure, {number[EXACT]} "
+        f"without training; {number[OUT]} are out of reach of small models, {number[OPEN]} open."
     )
 
 
