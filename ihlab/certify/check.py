@@ -111,7 +111,8 @@ def _wrong_bound(sequences: Sequences, tables: PairTables, row: Any, judge: OneH
         return f"is called proved with a bound of {row.bound}"
     holds = _hold(sequences, tables, [row.length], row.bound, row.verdict == PROVED)
     if not all(holds) and isinstance(judge, SeveralHeads):
-        [again] = judge.judge(sequences, [row.length], set())
+        again = judge.row(tables, sequences, row.length)
+        assert again is not None
         proved = again["verdict"] == PROVED or row.verdict != PROVED
         holds = [proved and again["bound"] >= row.bound]
     return None if all(holds) else f"has a sequence whose margin may be below {row.bound}"

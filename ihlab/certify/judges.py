@@ -67,24 +67,27 @@ class SeveralHeads(OneHead):
         self, sequences: Sequences, lengths: Sequence[int], with_margin: set[int]
     ) -> list[dict[str, Any]]:
         """Return a row for each length that has sequences. The bound is computed at every length."""
-        question, rows = sequences.question, []
-        tables = self.tables(question.query, lengths[-1])
-        for length in lengths:
-            bounds, of_heads = walks.sums_of_heads(tables, question, length)
-            bound = float(bounds.min())
-            if bound == np.inf:  # no sequence has this length
-                continue
-            margins = [walks.nearest_rival(tables, question.answer, walk)[0] for walk in of_heads]
-            walk, margin = of_heads[int(np.argmin(margins))], min(margins)
-            if bound <= 0 < margin:
-                walk, margin = self._descend(tables, sequences, walk, margin)
-            if bound <= 0 < margin:
-                bound, near = self._branch(tables, question, bounds, walk)
-                known, _ = walks.nearest_rival(tables, question.answer, near)
-                if known < margin:
-                    walk, margin = near, known
-            rows.append(_row(sequences, length, bound > 0, bound, margin, walk))
-        return rows
+        tables = self.tables(sequences.question.query, lengths[-1])
+        rows = [self.row(tables, sequences, length) for length in lengths]
+        return [row for row in rows if row is not None]
+
+    def row(self, tables: PairTables, sequences: Sequences, length: int) -> dict[str, Any] | None:
+        """Return the row of a length; None if no sequence has this length."""
+        question = sequences.question
+        bounds, of_heads = walks.sums_of_heads(tables, question, length)
+        bound = float(bounds.min())
+        if bound == np.inf:
+            return None
+        margins = [walks.nearest_rival(tables, question.answer, walk)[0] for walk in of_heads]
+        walk, margin = of_heads[int(np.argmin(margins))], min(margins)
+        if bound <= 0 < margin:
+            walk, margin = self._descend(tables, sequences, walk, margin)
+        if bound <= 0 < margin:
+            bound, near = self._branch(tables, question, bounds, walk)
+            known, _ = walks.nearest_rival(tables, question.answer, near)
+            if known < margin:
+                walk, margin = near, known
+        return _row(sequences, length, bound > 0, bound, margin, walk)
 
     def _branch(
         self, tables: PairTables, question: Question, bounds: np.ndarray, walk: np.ndarray

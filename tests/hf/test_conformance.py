@@ -517,7 +517,7 @@ def no_weights():
         (["--model", "my_module"], "--model is 'my_module', but must be module:function."),
         (
             ["--model", "nowhere:make"],
-            "--model is 'nowhere:make', which cannot be imported: ModuleNotFoundError: No module",
+            "--model is 'nowhere:make', which cannot be imported: No module",
         ),
         (
             ["--model", "my_module:fails"],
