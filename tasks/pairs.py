@@ -33,7 +33,7 @@ class PairTask:
     No two neighbours are equal. A model that reads the whole sequence, but only the last letter of the query, has an
     accuracy of 1 / (letters - 1), because queries are drawn independently of everything before them.
 
-    Source: arXiv 2411.19574, section 5, mentions "n-gram induction heads". The task is ours.
+    Source: arXiv 2411.19574, whose section 5 mentions "n-gram induction heads". The task is ours.
 
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1. The upper half are followers.

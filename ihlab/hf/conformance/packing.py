@@ -101,8 +101,8 @@ def bias_of(visible: torch.Tensor) -> torch.Tensor:
 
 
 def mask_4d(model: Any) -> None:
-    """Pass a mask [batch, 1, query, key], of a padded batch and of packed documents, in one pass
-    and in chunks.
+    """Call the model with a mask [batch, 1, query, key], once for a padded batch and once for packed
+    documents, whole and in chunks.
     """
     _, padding = padded(model, [5, 4, 2], left=True)
     for what, sequences in (("padding", padding), ("documents", numbered([[4, 1, 3]]))):
