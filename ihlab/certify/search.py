@@ -151,7 +151,9 @@ class Search:
     def _swapped(
         self, row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, "word 1"]
     ) -> Int[np.ndarray, "change pos"]:
-        """Return copies of a sequence, in each of which the token at a place is swapped with another token everywhere."""
+        """Return copies of a sequence, in each of which the token at a place is swapped with another
+        token everywhere.
+        """
         here, present = row[place], words[np.isin(words, row)][:, None]
         return np.where(row == here, present, np.where(row == present, here, row))
 

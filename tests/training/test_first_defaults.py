@@ -44,7 +44,7 @@ FROZEN = {
     "ForkConfig": "033cf082",
     "Fork": "e5a4539d",
     "Clamp": "083b8440",
-    "ModelConfig": "a8090680",
+    "ModelConfig": "fd645f7e",
     "CheckerTask": "95690189",
     "DepoTask": "05f0af1b",
     "IGSMTask": "e47a9d8f",

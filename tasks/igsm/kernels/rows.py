@@ -35,8 +35,8 @@ class Wanted(NamedTuple):
     """Constraints on the problems to draw.
 
     `exact`: exactly `ops` operations. Otherwise their number is the smaller of two draws from U{1 .. ops}, or a single
-    draw if `even` is set; flat problems have any number from 1 to `ops`. `test`: use the test split. `in_order`, `by_pair`: letters
-    as in `put_solution`. `most_tokens`: maximum length.
+    draw if `even` is set; flat problems have any number from 1 to `ops`. `test`: use the test split. `in_order`,
+    `by_pair`: letters as in `put_solution`. `most_tokens`: maximum length.
     """
 
     flat: bool
