@@ -24,11 +24,11 @@ from ihlab.certify.certificate import (
     require_lengths,
     rows_of,
 )
-from ihlab.certify.judges import judge_of
 from ihlab.certify.parts import left_out
 from ihlab.certify.plain import longer, on_one_thread, plain_copy
 from ihlab.certify.search import margins_after
 from ihlab.certify.sequences import Sequences, automata_of
+from ihlab.certify.with_mlp import judge_of
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.progress import tracked

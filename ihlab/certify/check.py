@@ -16,12 +16,13 @@ import pandas as pd
 from ihlab.certify.certificate import PROVED, REFUTED, Certificate, dtype_of, model_digest, rows_of
 from ihlab.certify.certify import answered_rightly, require_fits
 from ihlab.certify.enclosures import Interval, below
-from ihlab.certify.judges import OneHead, SeveralHeads, judge_of
+from ihlab.certify.judges import OneHead, SeveralHeads
 from ihlab.certify.parts import left_out
 from ihlab.certify.plain import longer, plain_copy
 from ihlab.certify.sequences import Sequences
 from ihlab.certify.tables import ModelTables
 from ihlab.certify.walks import Array, PairTables, Question, compiled, nearest_rival, of_head
+from ihlab.certify.with_mlp import judge_of
 from tasks.config import ConfigError, require
 
 HALVINGS = 60
@@ -42,12 +43,17 @@ def check(path: str | Path, model: Any) -> int:
     in its own, and a proved row's sequence rightly.
 
     `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another
-    model, and for the first row that does not hold.
+    model, for the first row that does not hold, and for models with an MLP, whose bound is not
+    checked.
     """
     certificate = Certificate.open(path)
     network = left_out(model, certificate.without)
     same = certificate.model == model_digest(network) and certificate.dtype == dtype_of(network)
     require(same, f"{path} is the certificate of another model.")
+    require(
+        network.cfg.mlp == "none",
+        f"The model has mlp={network.cfg.mlp!r}, but the check has no bound of an MLP.",
+    )
     require_fits(network, certificate.automata, certificate.lengths)
     _require_rows(path, certificate)
     lengths, longest = certificate.lengths, certificate.lengths[-1]

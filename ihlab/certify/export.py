@@ -98,6 +98,7 @@ def require_covered(certificate: Any) -> None:
             "answers other than the query",
         ),
         f"n_heads={cfg.n_heads}": (cfg.n_heads == 1, "one head"),
+        f"mlp={cfg.mlp!r}": (cfg.mlp == "none", "attention without an MLP"),
         f"bias={cfg.bias}": (not cfg.bias, "layers without biases"),
         f"mask={cfg.mask!r}": (cfg.mask == "causal", "causal masks"),
         f"attention={cfg.attention!r}": (

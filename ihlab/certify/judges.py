@@ -54,7 +54,7 @@ class OneHead:
             if sign == POSITIVE and bound <= 0:
                 bound = 0.0  # the sign is known better than the size
             proved = bool(sign == POSITIVE or bound > 0)
-            rows.append(_row(sequences, length, proved, bound, margin, walk))
+            rows.append(certificate_row(sequences, length, proved, bound, margin, walk))
         return rows
 
 
@@ -87,7 +87,7 @@ class SeveralHeads(OneHead):
             known, _ = walks.nearest_rival(tables, question.answer, near)
             if known < margin:
                 walk, margin = near, known
-        return _row(sequences, length, bound > 0, bound, margin, walk)
+        return certificate_row(sequences, length, bound > 0, bound, margin, walk)
 
     def _branch(
         self, tables: PairTables, question: Question, bounds: np.ndarray, walk: np.ndarray
@@ -122,9 +122,10 @@ class SeveralHeads(OneHead):
         return walk, margin
 
 
-def _row(
+def certificate_row(
     sequences: Sequences, length: int, proved: bool, bound: float, margin: float, walk: np.ndarray
 ) -> dict[str, Any]:
+    """Return a row of the certificate's table, proved or not yet decided."""
     return {
         "length": length,
         "query": sequences.query,
@@ -134,9 +135,3 @@ def _row(
         "bound": bound,
         "worst": sequences.alphabet[walk].tolist(),
     }
-
-
-def judge_of(model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int) -> OneHead:
-    """Return the judge of a model's kind."""
-    kind = OneHead if model.cfg.n_heads == 1 else SeveralHeads
-    return kind(model, alphabet, longest)

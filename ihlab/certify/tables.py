@@ -62,8 +62,8 @@ def require_pairs(model: Transformer) -> None:
             "a second layer reads what the first one mixed",
         ),
         f"mlp={cfg.mlp!r}": (
-            cfg.mlp != "none",
-            "an MLP is not a sum over tokens; `attack` can refute it",
+            cfg.mlp == "gelu",
+            "an MLP is not a sum over tokens, and only swiglu is enclosed",
         ),
         "norm='layer'": (cfg.norm == "layer", "a LayerNorm's bias is not scaled with the rest"),
         "qk_norm=True": (cfg.qk_norm, "the norm of a key is not a sum over two tokens"),
@@ -91,12 +91,17 @@ def require_pairs(model: Transformer) -> None:
 class ModelTables:
     """Encloses the tables of a model, for sequences of tokens of an alphabet.
 
-    The outputs are the logits, each minus the mean of all, which leaves margins as they are. Raises
-    `ConfigError` as `require_pairs` and `ends` do.
+    The outputs are the `functions` [output, d_model] of the stream, by default the logits, each minus
+    the mean of all, which leaves margins as they are. Raises `ConfigError` as `require_pairs` and
+    `ends` do.
     """
 
     def __init__(
-        self, model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int
+        self,
+        model: Transformer,
+        alphabet: Int[np.ndarray, " token"],
+        longest: int,
+        functions: Balls | None = None,
     ) -> None:
         self.cfg, self.attn = model.cfg, model.layers[0].attn
         self.learned = model.pos_embed is not None
@@ -111,7 +116,8 @@ class ModelTables:
             keys = self._projected(normed, self.attn.k_proj)
             self._keys = self._parts(keys, self.attn.key_shift)
             values = self._projected(normed, self.attn.v_proj)
-            functions = centred_logits(model)
+            if functions is None:
+                functions = centred_logits(model)
             self._read = self._reads(self._parts(values, self.attn.value_shift), functions)
             self._direct = self._directs(streams, functions)
         largest_logit = max(np.abs((*self._read,)).max(), np.abs((*self._direct,)).max())

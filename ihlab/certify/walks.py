@@ -408,3 +408,33 @@ def sums_of_heads(tables: PairTables, question: Question, length: int) -> tuple[
             smallest = total
             walks[:] = trial
     return bounds, walks
+
+
+@compiled
+def extremes(tables: PairTables, question: Question, length: int) -> tuple[Array, Array]:
+    """Return bounds, from below and from above, of each output over all walks of a length: direct
+    plus the sum of the heads' means.
+    """
+    mass, read, direct = tables
+    low, high = direct.low.copy(), direct.high.copy()
+    for output in range(len(low)):
+        for head in range(len(mass.low)):
+            masses = of_head(mass, head)
+            least, _ = least_mean(masses, read.low[head, output], question, length)
+            most, _ = least_mean(masses, -read.high[head, output], question, length)
+            low[output], high[output] = below(low[output] + least), above(high[output] - most)
+    return low, high
+
+
+@compiled
+def values_on(tables: PairTables, walk: Array) -> tuple[Array, Array]:
+    """Return bounds of each output on one walk."""
+    mass, read, direct = tables
+    low, high = direct.low.copy(), direct.high.copy()
+    for output in range(len(low)):
+        for head in range(len(mass.low)):
+            masses, zero = of_head(mass, head), np.zeros_like(read.low[head, output])
+            most = mean_above(masses, zero, read.high[head, output], walk)
+            least = mean_above(masses, read.low[head, output], zero, walk)
+            low[output], high[output] = below(low[output] - least), above(high[output] + most)
+    return low, high
