@@ -28,22 +28,24 @@ def make(
     device: str = "auto",
     runs: Path = Path("runs"),
     console: Console | None = None,
+    vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
     published: Callable[[Experiment, Folder], None] = lambda experiment, folder: None,
 ) -> int:
     """Train the runs of each experiment in turn, showing progress, and publish it. Return the
     number of runs.
 
-    A run that several experiments need is trained once. All folders have the same scale. `published`
-    is called with each experiment and its folder once it is written.
+    A run that several experiments need is trained once. All folders have the same scale. `vary` may
+    change the runs that an experiment plans for its stage 1 or 2. `published` is called with each
+    experiment and its folder once it is written.
     """
     console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
     needed = 0
     for i, (experiment, folder) in enumerate(zip(chosen, folders, strict=True), 1):
         name = experiment.name if len(chosen) == 1 else f"{experiment.name} ({i} of {len(chosen)})"
-        planned = experiment.runs(scale)
+        planned = vary(experiment.runs(scale), 1)
         _train(name, planned, runs, device, jobs, console)
         if follow := getattr(experiment, "follow", None):
-            planned.extend(follow(_open(planned, runs), scale))
+            planned.extend(vary(follow(_open(planned, runs), scale), 2))
             _train(name, planned, runs, device, jobs, console)
         trained = _open(planned, runs)
         gather_curves = getattr(experiment, "gather_curves", lambda trained, scale: None)
