@@ -25,7 +25,7 @@ def certify(
     check: bool = False,
     export: Path | None = None,
 ) -> None:
-    """Prove or refute that a run's model (one layer of attention, no MLP) answers every sequence of its task correctly.
+    """Prove or refute that a run's model (one layer of attention) answers every sequence of its task correctly.
 
     The proof is about the stored weights in real arithmetic. `ihlab attack` searches for wrong answers of any model.
 
