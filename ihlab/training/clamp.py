@@ -5,7 +5,7 @@ from ihlab.model.registry import RULES
 from tasks.config import choose, config, require, shown
 
 CLAMPED = ("alpha", "beta", "pattern")
-PATTERNS = ("previous", "uniform", "zero")
+PATTERNS = ("previous", "uniform", "zero", "last")
 
 
 @config
@@ -20,7 +20,8 @@ class Clamp:
     - `value`: for alpha and beta, a number, or None for the checkpoint's value. A pattern depends
       on the tokens, so it takes a name instead: "previous" (each token attends to the previous one,
       the first to itself or, with the strict mask, to nothing), "uniform" (equally to all visible
-      keys) or "zero" (to nothing: the head is off).
+      keys), "zero" (to nothing: the head is off) or "last" (to nothing; the attention of a
+      sequence's last token is not clamped).
 
     If two clamps act on the same weight, the later one applies. Where the columns of a head sum to
     1 by construction ("kv_gate", "kv_sum1"), a clamp of one column freezes all columns: the others

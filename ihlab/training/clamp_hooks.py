@@ -70,8 +70,12 @@ def shift_of(model: Transformer, clamp: Clamp) -> TokenShift:
 def set_pattern(
     name: str, visible: Bool[Tensor, "query key"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "query key"]:
-    """Return the named pattern of `PATTERNS` over the keys that are visible to each query."""
-    if name == "zero":
+    """Return the named pattern of `PATTERNS` over the keys that are visible to each query.
+
+    The pattern "last" is all zeros. Its last row is not used, because the last token's attention is
+    not clamped.
+    """
+    if name in ("zero", "last"):
         return torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     if name == "previous":
         before = torch.ones_like(visible).tril(-1).triu(-1)
@@ -106,11 +110,16 @@ def _freeze_weight(clamp: Clamp, shift: TokenShift) -> Hook:
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
     def put(pattern: Tensor, hook: HookPoint) -> Tensor:
         queries, n_pos = pattern.shape[-2:]  # in decoding, the queries are only the last positions
-        everything = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device)
-        visible = everything.tril(-int(strict))
+        visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(
+            -1 if strict else 0
+        )
         heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
         heads[_all_or(clamp.head)] = True
-        wanted = set_pattern(str(clamp.value), visible, pattern.dtype)[n_pos - queries :]
-        return torch.where(heads, wanted, pattern)
+        if clamp.value == "last":
+            free = torch.arange(queries, device=pattern.device) == queries - 1
+            heads = heads & ~free[:, None]
+        return torch.where(
+            heads, set_pattern(str(clamp.value), visible, pattern.dtype)[n_pos - queries :], pattern
+        )
 
     return put

@@ -48,30 +48,49 @@ def test_a_clamped_head_has_the_pattern_and_its_neighbours_keep_theirs(name, mas
     assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
 
 
-@pytest.mark.parametrize(("what", "other"), [("alpha", "beta"), ("beta", "alpha")])
+def test_a_clamped_pattern_leaves_queries_and_keys_of_its_head_without_gradient():
+    model = Transformer(GROUPED)
+    install(model, [Clamp(what="pattern", layer=0, head=head, value="uniform") for head in (2, 3)])
+    model(TOKENS).square().sum().backward()
+    attention, d_head = model.layers[0].attn, 2
+    queries = attention.q_proj.weight.grad.unflatten(0, (4, d_head))
+    keys = attention.k_proj.weight.grad.unflatten(0, (2, d_head))  # heads 2 and 3 share keys 1
+    assert torch.equal(queries[2:], torch.zeros_like(queries[2:]))
+    assert torch.equal(keys[1], torch.zeros_like(keys[1]))
+    assert torch.equal(attention.alpha.grad[1], torch.zeros(2))
+    assert (queries[:2] != 0).all()
+    assert (keys[0] != 0).all()
+    assert (attention.beta.grad != 0).all()
+
+
+@pytest.mark.parametrize("what", ["alpha", "beta"])
 @pytest.mark.parametrize(("head", "column"), [(None, None), (1, None), (None, 1), (0, 1)])
-def test_a_held_entry_is_read_unchanged_and_only_its_gradient_is_gone(what, other, head, column):
+def test_a_held_entry_is_read_unchanged_and_only_its_gradient_is_gone(what, head, column):
     free, held = Transformer(GROUPED), Transformer(GROUPED)
     install(held, [Clamp(what=what, layer=1, head=head, column=column)])
     assert torch.equal(free(TOKENS), held(TOKENS))
-    gradients = []
     for model in (free, held):
         model(TOKENS).square().sum().backward()
-        attention = model.layers[1].attn
-        gradients.append([getattr(attention, name).grad for name in (what, other)])
-    (theirs, unclamped), (ours, same) = gradients
-    assert torch.equal(unclamped, same)
-    assert (theirs != 0).all()
-    expected = theirs.clone()
-    expected[head if head is not None else slice(None), slice(None) if column is None else 1] = 0
-    assert torch.equal(ours, expected)
+    theirs, ours = getattr(free.layers[1].attn, what).grad, getattr(held.layers[1].attn, what).grad
+    for row in range(2):
+        for place in range(2):
+            clamped = head in (None, row) and column in (None, place)
+            assert theirs[row, place] != 0
+            assert ours[row, place] == (0 if clamped else theirs[row, place])
+    other = "beta" if what == "alpha" else "alpha"
+    assert torch.equal(
+        getattr(free.layers[1].attn, other).grad, getattr(held.layers[1].attn, other).grad
+    )
 
 
 def test_values_are_written_and_moments_forgotten_in_order():
     model = Transformer(GROUPED)
-    before, name = model.layers[0].attn.alpha.tolist(), "blocks.0.attn.key_shift.weight"
-    moments, others = (f"exp_avg/{name}", f"exp_avg_sq/{name}"), ("exp_avg/embed.weight", "step")
-    state = {key: torch.ones(2, 2) for key in (*moments, *others)}
+    before = model.layers[0].attn.alpha.tolist()
+    names = [
+        name for name, weight in model.named_parameters() if weight is model.layers[0].attn.alpha
+    ]
+    state = {f"{moment}/{names[0]}": torch.ones(2, 2) for moment in ("exp_avg", "exp_avg_sq")}
+    state |= {f"step/{names[0]}": torch.tensor(7.0), "exp_avg/embed.weight": torch.ones(11, 8)}
     clamps = [
         Clamp(what="alpha", layer=0, column=1, value=-1),
         Clamp(what="alpha", layer=0, head=1, column=1, value=0.5),  # the later one holds
@@ -80,8 +99,10 @@ def test_values_are_written_and_moments_forgotten_in_order():
     ]
     impose(model, state, clamps)
     assert model.layers[0].attn.alpha.tolist() == [[before[0][0], -1.0], [before[1][0], 0.5]]
-    assert all(state[key].tolist() == [[0.0, 0.0], [1.0, 0.0]] for key in moments)
-    assert all((state[key] == 1).all() for key in others)
+    for moment in ("exp_avg", "exp_avg_sq"):
+        assert state[f"{moment}/{names[0]}"].tolist() == [[0.0, 0.0], [1.0, 0.0]]
+    assert state[f"step/{names[0]}"] == 7
+    assert (state["exp_avg/embed.weight"] == 1).all()
 
 
 def test_clamps_stay_through_resets_and_go_when_asked():
@@ -91,3 +112,12 @@ def test_clamps_stay_through_resets_and_go_when_asked():
     assert not torch.equal(model(TOKENS), plain(TOKENS))
     model.reset_hooks(including_permanent=True)
     assert torch.equal(model(TOKENS), plain(TOKENS))
+
+
+def test_last_leaves_the_last_token_free():
+    plain, clamped = Transformer(GROUPED), Transformer(GROUPED)
+    install(clamped, [Clamp(what="pattern", layer=0, head=2, value="last")])
+    before, after = (model.run_with_cache(TOKENS)[1]["pattern", 0] for model in (plain, clamped))
+    assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
+    assert torch.equal(after[:, 2, -1], before[:, 2, -1])
+    assert torch.equal(after[:, 2, :-1], torch.zeros_like(after[:, 2, :-1]))
