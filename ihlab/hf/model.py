@@ -365,6 +365,8 @@ def add_shift(
         f"The model is a {name}, but must be a causal model of transformers.",
     )
     require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
+    offloaded = model.device.type == "meta" and hasattr(model, "_hf_hook")
+    require(not offloaded, f"The weights of the {name} are offloaded: add the shift before that.")
     _require_decoder(model)
     fields = {
         "shift_window": window,

@@ -248,3 +248,11 @@ def test_refuses_caches_it_cannot_use():
 def test_the_package_alone_does_not_load_transformers():
     code = "import sys, ihlab; assert 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_model_whose_weights_are_offloaded_is_refused():
+    accelerate = pytest.importorskip("accelerate")
+    model = plain()
+    accelerate.cpu_offload(model, torch.device("cpu"))
+    with pytest.raises(ConfigError, match="offloaded: add the shift before"):
+        add_shift(model)
