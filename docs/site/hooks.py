@@ -273,7 +273,8 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Return a page with pictures to explore and MathML, which browsers draw, without what it loads from elsewhere."""
     notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
     name = page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
-    name = EXPLORED[0] if name == "README.md" else name
+    if page.file.src_uri == "README.md":  # the home page
+        name = EXPLORED[0]
     if not (notebook or folded or name in EXPLORED or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")
