@@ -272,9 +272,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a page with pictures to explore and MathML, which browsers draw, without what it loads from elsewhere."""
     notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
-    name = page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
-    if page.file.src_uri == "README.md":  # the home page
-        name = EXPLORED[0]
+    home, uri = f"figures/{EXPLORED[0]}/README.md", page.file.src_uri
+    source = {"README.md": home}.get(uri, uri)
+    name = source.removeprefix("figures/").removesuffix("/README.md")
     if not (notebook or folded or name in EXPLORED or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")
