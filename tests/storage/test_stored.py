@@ -104,7 +104,6 @@ OWN = {
     "ihlab.plots.style": "a picture that it has just drawn",
     "ihlab.study.page": "pages that reproduce wrote, and the package's own",
     "ihlab.study.find": "study files, which Python reads",
-    "ihlab.study.checked": "a text that it has just made",
     "ihlab.study.ledger": "likewise",
     "ihlab.certify.export": "the package's own checker",
     "ihlab.certify.standalone": "a program that a reader runs, on the folder that the reader names",
