@@ -150,6 +150,8 @@ def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) ->
             return Measured("", None, 0, "Neither diverges at any rate of the grid.")
         runs = data[data["lr"] == critical]
         vanilla, other = (lost(runs[runs["arm"] == kind]).tolist() for kind in (VANILLA, KV))
+        if not (vanilla and other):
+            return Measured("", None, 0, f"Only one of both was trained at {critical:g}.")
         measure = (
             f"fraction of runs that end {words} at learning rate {critical:g}, the lowest at which most runs of either "
             f"model diverge: vanilla minus {KV} ({sum(vanilla)} and {sum(other)} of {len(other)})"
