@@ -20,7 +20,6 @@ from ihlab.certify.judges import OneHead, SeveralHeads
 from ihlab.certify.parts import left_out
 from ihlab.certify.plain import longer, plain_copy
 from ihlab.certify.sequences import Sequences
-from ihlab.certify.tables import ModelTables
 from ihlab.certify.walks import Array, PairTables, Question, compiled, nearest_rival, of_head
 from ihlab.certify.with_mlp import judge_of
 from tasks.config import ConfigError, require
@@ -58,7 +57,6 @@ def check(path: str | Path, model: Any) -> int:
     _require_rows(path, certificate)
     lengths, longest = certificate.lengths, certificate.lengths[-1]
     plain, table = plain_copy(network, longest), certificate.table
-    tables = ModelTables(plain, certificate.automata[0].alphabet, longest)
     judge = judge_of(plain, certificate.automata[0].alphabet, longest)
     groups = [lengths] if plain.pos_embed is None else [[length] for length in lengths]
     for some in groups:
@@ -66,7 +64,7 @@ def check(path: str | Path, model: Any) -> int:
         for sequences in certificate.automata:
             question = sequences.query, sequences.answer
             if question in of_question.groups:
-                of_query = tables.of(sequences.question.query, some[-1])
+                of_query = judge.tables(sequences.question.query, some[-1])
                 failed = _failed(sequences, of_query, of_question.get_group(question), judge)
                 require(failed is None, f"{path} does not hold: {failed}.")
     _require_answers(path, table, longer(network, longest))

@@ -117,8 +117,10 @@ def judge_of(model: Transformer, alphabet: Int[np.ndarray, " token"], longest: i
 
 def _least(balls: Balls) -> float:
     """Return a float64 below all balls; minus infinity if one has no finite end."""
-    least = min(float(ball.lower()) for ball in balls)
-    return float(below.py_func(least)) if np.isfinite(least) else -np.inf
+    lows = np.array([float(ball.lower()) for ball in balls])
+    if not np.isfinite(lows).all():  # min() would pass over a number that is none
+        return -np.inf
+    return float(below.py_func(lows.min()))
 
 
 def _lower(ball: arb) -> arb:
