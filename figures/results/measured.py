@@ -2,7 +2,7 @@
 was changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from ihlab.study.markdown import MARKS, escaped, measured, needed, table, unbrok
 from ihlab.study.page import WRITTEN_BY, link_text, template
 
 CHANGED = ("figure", "claim", "changed", "now", "as first declared")
-GONE = ("claim", "number", "needed", "last verdict", "replaced")
+GONE = ("claim", "needed", "replaced: its last number and verdict")
 
 
 def measured_page(folders: Sequence[Folder], root: Path) -> str:
@@ -27,11 +27,16 @@ def measured_page(folders: Sequence[Folder], root: Path) -> str:
 
 
 def _changed(folder: Folder, root: Path) -> list[list[str]]:
+    """Return a row for each change of a measure, with all settings in which the claim was tested."""
+    claims = [claim for claim in folder.claims() if "first" in claim]
     rows = []
-    for claim in folder.claims():
-        if "first" in claim:
-            words = [escaped(claim["sentence"]), escaped(claim["changed"])]
-            rows.append([_link(folder, root), *words, _result(claim), _result(claim["first"])])
+    for (_, change), group in _grouped(claims, lambda claim: (_family(claim), claim["changed"])):
+        now = _lines(group, _result)
+        first = _lines(
+            [{**claim["first"], "setting": claim.get("setting", {})} for claim in group], _result
+        )
+        words = [escaped(group[0]["sentence"]), escaped(change)]
+        rows.append([_link(folder, root), *words, now, first])
     return rows
 
 
@@ -42,12 +47,43 @@ def _result(claim: dict[str, Any]) -> str:
 
 
 def _replaced(folder: Folder, history: Sequence[dict[str, Any]], root: Path) -> dict[str, str]:
+    """Return the table of a figure's replaced claims: a row for each claim and threshold."""
     rows = []
-    for claim in history:
-        when = unbroken(claim["replaced"])
-        words = [escaped(claim["sentence"]), measured(claim)]
-        rows.append([*words, needed(claim), verdict(claim), when])
+    for (_, threshold), group in _grouped(history, lambda claim: (_family(claim), needed(claim))):
+        lines = _lines(group, lambda claim: f"{unbroken(claim['replaced'])}: {_result(claim)}")
+        rows.append([escaped(group[0]["sentence"]), threshold, lines])
     return {"link": _link(folder, root), "gone": table(GONE, rows)}
+
+
+def _grouped(
+    claims: Sequence[dict[str, Any]], key: Callable[[dict[str, Any]], tuple[str, str]]
+) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:
+    """Return the claims by key, in the order of each key's first claim."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for claim in claims:
+        groups.setdefault(key(claim), []).append(claim)
+    return list(groups.items())
+
+
+def _family(claim: dict[str, Any]) -> str:
+    """Return a claim's id without its setting."""
+    family: str = claim["id"].split(".")[0]
+    return family
+
+
+def _lines(claims: Sequence[dict[str, Any]], said: Callable[[dict[str, Any]], str]) -> str:
+    """Return a line a claim: its setting, unless it is that of the first one, and what is said."""
+    lines = []
+    for claim in claims:
+        setting = ""
+        if _setting(claim) != _setting(claims[0]):
+            setting = f" ({escaped(_setting(claim))})"
+        lines.append(f"{said(claim)}{setting}")
+    return "<br>".join(lines)
+
+
+def _setting(claim: dict[str, Any]) -> str:
+    return ", ".join(map(str, claim.get("setting", {}).values()))
 
 
 def _link(folder: Folder, root: Path) -> str:
