@@ -147,10 +147,8 @@ def test_a_replaced_claim_stands_on_the_page_on_how_claims_are_measured(tmp_path
     page = measured_page(result_folders(tmp_path), tmp_path)
     assert rows(page.partition("## Replaced claims")[2])[1] == [
         "It did.",
-        "0.5 [0.912, 1], 5 seeds",
         "> 0.9",
-        "✘ fails",
-        "2026-01-03",
+        "2026-01-03: 0.5 [0.912, 1], 5 seeds ✘ fails",
     ]
 
 
