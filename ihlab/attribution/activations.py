@@ -43,11 +43,6 @@ def edited(problem: Problem, edits: Edits) -> AbstractContextManager[Any]:
     """Pass activations through functions while the context is open. Raises as `Problem.transformer`
     does.
     """
-    if isinstance(problem.model, OurModel):
-        hooks: list[Any] = []
-        for place, function in edits.items():
-            hooks.append((_name(place), lambda x, hook, f=function: f(x)))
-        return problem.transformer.hooks(fwd_hooks=hooks)
     with ExitStack() as stack:
         for place, function in edits.items():
             stack.enter_context(_hooked(problem, place, function))
@@ -56,6 +51,9 @@ def edited(problem: Problem, edits: Edits) -> AbstractContextManager[Any]:
 
 def _hooked(problem: Problem, place: Place, function: Callable[[Tensor], Tensor]) -> Any:
     kind, layer = place
+    if isinstance(problem.model, OurModel):
+        hook: Any = (_name(place), lambda x, hook: function(x))
+        return problem.transformer.hooks(fwd_hooks=[hook])
     if place == START:
         return problem.model.embed.register_forward_hook(lambda module, args, x: function(x))
     if kind == "z":

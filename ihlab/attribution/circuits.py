@@ -13,14 +13,13 @@ from jaxtyping import Float
 from scipy import special
 
 from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
-from ihlab.attribution.problems import INPUTS, Problem, with_all_metrics
-from ihlab.interp.head_model import OurModel
+from ihlab.attribution.problems import Problem, with_all_metrics
 from ihlab.runtime.progress import tracked
 from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 MOST_NODES = 16
-"""Maximum number of nodes for which every set of nodes is measured: 65,536 sets."""
+"""Maximum number of heads for which every set of heads is measured: 65,536 sets."""
 
 MOST_KEPT = 32
 """Maximum number of circuit sizes on a faithfulness curve, besides the empty circuit."""
@@ -35,27 +34,21 @@ AT_A_TIME = 256
 
 
 class Faithfulness:
-    """The faithfulness of circuits of a problem. Each circuit is measured once.
+    """The faithfulness of circuits of heads of a problem. Each circuit is measured once.
 
         f(S) = (m(S) - m(none)) / (m(all) - m(none)),   m(S): the metric on clean prompts with the nodes S kept, every
                                                         other node patched from the corrupted
                                                         prompts.
 
-    The nodes of a circuit are heads or inputs; embeddings and MLPs are always kept. A circuit is a
-    bit mask: bit i is node i of `Problem.nodes`.
+    Embeddings and MLPs are always kept. A circuit is a bit mask: bit i is head i of
+    `Problem.nodes`.
     """
 
-    def __init__(self, problem: Problem, nodes: str = "head") -> None:
-        self.problem, table = problem, problem.nodes(nodes)
-        kinds: tuple[str, ...] = ("z",)
-        if nodes == "input":
-            kinds = INPUTS
-        else:
-            table["input"] = "z"
-        columns = table[["input", "layer", "head"]]
-        self.places = list(columns.itertuples(index=False, name=None))
-        self.all = (1 << len(table)) - 1
-        self._corrupted = activations(problem, problem.corrupted, in_each_layer(problem, *kinds))
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.heads = list(problem.nodes("head").itertuples(index=False, name=None))
+        self.all = (1 << len(self.heads)) - 1
+        self._corrupted = activations(problem, problem.corrupted, in_each_layer(problem, "z"))
         self.metric: dict[int, float] = {}
 
     def __call__(self, circuits: Iterable[int]) -> Float[np.ndarray, " circuit"]:
@@ -79,26 +72,24 @@ class Faithfulness:
 
     def _without(self, circuit: int) -> Patch:
         heads: dict[tuple[str, int], list[int]] = {}
-        for node, (kind, layer, head) in enumerate(self.places):
+        for node, (layer, head) in enumerate(self.heads):
             if not circuit >> node & 1:
-                heads.setdefault((kind, layer), []).append(head)
+                heads.setdefault(("z", layer), []).append(head)
         return {place: (of_place, self._corrupted[place]) for place, of_place in heads.items()}
 
     def curves(
-        self, size: Float[np.ndarray, " node"], draws: int | None = None
+        self, size: Float[np.ndarray, " node"]
     ) -> tuple[Float[np.ndarray, " size"], Float[np.ndarray, "order size"]]:
         """Return fractions of kept nodes, and the faithfulness of the circuits that keep the nodes
         of largest `size`.
 
-        There is one curve for each order of tied nodes: all orders if there are at most `draws`,
-        else `draws` random ones. The fractions are spaced evenly, unlike MIB's: our models have few
-        heads.
+        There is one curve for each of the `orders` of tied nodes. The fractions are spaced evenly,
+        unlike MIB's: our models have few heads.
         """
         n = len(size)
         counts = np.unique(np.linspace(0, n, min(n, MOST_KEPT) + 1).round().astype(int))
-        draws = draws or (DRAWS if n <= DRAWN_NODES else FEW_DRAWS)
         circuits = []
-        for order in orders(-size, draws):
+        for order in orders(-size):
             circuits += [mask_of(order[:k]) for k in counts]
         return counts / n, self(circuits).reshape(-1, len(counts))
 
@@ -121,10 +112,11 @@ def mask_of(nodes: Iterable[int]) -> int:
     return sum(1 << int(node) for node in nodes)
 
 
-def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
-    """Return orders of the nodes by rising x: every order of ties, or `draws` random orders (seed
+def orders(x: Float[np.ndarray, " node"]) -> list[list[int]]:
+    """Return orders of the nodes by rising x: every order of ties, or `DRAWS` random orders (seed
     0) if fewer.
     """
+    draws = DRAWS if len(x) <= DRAWN_NODES else FEW_DRAWS
     ties = [np.flatnonzero(x == value) for value in np.unique(x)]
     if prod(factorial(min(len(tie), 12)) for tie in ties) <= draws:
         drawn: Iterable[Any] = product(*map(permutations, ties))
@@ -135,40 +127,24 @@ def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
 
 
 @own_settings()
-def circuits(
-    problem: Problem, nodes: str = "head", measured: Faithfulness | None = None
-) -> pd.DataFrame:
-    """Measure every circuit. The table has one row per set of nodes, in the order of its bit mask.
+def circuits(problem: Problem, measured: Faithfulness | None = None) -> pd.DataFrame:
+    """Measure every circuit. The table has one row per set of heads, in the order of its bit mask.
 
-    Columns: `mask` (bit i: node i of `Problem.nodes` is kept), `size` (number of kept nodes) and
-    `faithfulness` (see `Faithfulness`). It takes 2^nodes forward passes of all prompts: seconds for
-    8 nodes; for 16 heads in four layers (64 prompts of 79 tokens) an hour and a half on one core.
-    Raises `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs of a model with
-    grouped keys. `measured` caches the measured circuits, for later curves.
+    Columns: `mask` (bit i: head i of `Problem.nodes` is kept), `size` (number of kept heads) and
+    `faithfulness` (see `Faithfulness`). It takes 2^heads forward passes of all prompts: seconds for
+    8 heads; for 16 heads in four layers (64 prompts of 79 tokens) an hour and a half on one core.
+    Raises `ConfigError` for more than `MOST_NODES` heads. `measured` caches the measured circuits,
+    for later curves.
     """
-    require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
-    require(
-        curves_known(problem, nodes),
-        "Sets of inputs can be patched in ihlab's own models whose heads share no keys: choose nodes='head'.",
-    )
-    measured = measured or Faithfulness(problem, nodes)
-    n = len(measured.places)
+    measured = measured or Faithfulness(problem)
+    n = len(measured.heads)
     require(
         n <= MOST_NODES,
-        f"The model has {n} nodes, but all circuits can be measured of at most {MOST_NODES}.",
+        f"The model has {n} heads, but all circuits can be measured of at most {MOST_NODES}.",
     )
     masks = np.arange(1 << n)
     size = np.bitwise_count(masks).astype(int)
     return pd.DataFrame({"mask": masks, "size": size, "faithfulness": measured(masks.tolist())})
-
-
-def curves_known(problem: Problem, nodes: str) -> bool:
-    """Return whether sets of these nodes can be patched: heads, and inputs of our models if no
-    heads share a key.
-    """
-    if nodes != "input" or not isinstance(problem.model, OurModel):
-        return nodes == "head"
-    return problem.transformer.cfg.kv_heads == problem.model.n_heads
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:

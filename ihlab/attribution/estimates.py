@@ -32,17 +32,7 @@ def attribute(
     method, option or kind of nodes, for a method that returns other nodes or numbers that are not
     finite or changes the given problem, and as the method does.
     """
-    return table_of(problem, nodes, estimated(problem, method, nodes, **options))
-
-
-@own_settings()
-def estimated(
-    problem: Problem, method: str, nodes: str, **options: Any
-) -> Float[Tensor, "prompt node"]:
-    """Return a method's estimates. If the method returns a table, every prompt gets the effects in
-    the table.
-    """
-    return examined(problem, method, nodes, **options)[0]
+    return table_of(problem, nodes, examined(problem, method, nodes, **options)[0])
 
 
 class NotFiniteError(ConfigError):
@@ -52,7 +42,9 @@ class NotFiniteError(ConfigError):
 def examined(
     problem: Problem, method: str, nodes: str, **options: Any
 ) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
-    """Return a method's estimates, and its passes and seconds."""
+    """Return a method's estimates, and its passes and seconds. If the method returns a table, every
+    prompt gets the effects in the table.
+    """
     function = METHODS[choose("method", method, METHODS)]
     known = list(inspect.signature(function).parameters)[2:]
     for name in options:

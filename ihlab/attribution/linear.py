@@ -27,11 +27,12 @@ def places_of(problem: Problem, nodes: str) -> list[Place]:
     return in_each_layer(problem, *(INPUTS if nodes == "input" else ("result",)))
 
 
-def norm_scales(problem: Problem) -> list[Place]:
-    """Return the places that hold the scale of each norm. Raises `ConfigError` as
-    `Problem.transformer` does.
+def norms_frozen(problem: Problem) -> Edits:
+    """Return edits that let no gradient flow through the scale of a norm, as if it were a constant.
+    Raises `ConfigError` as `Problem.transformer` does.
     """
-    return [(name, 0) for name in problem.transformer.hook_dict if name.endswith(".hook_scale")]
+    scales = [(name, 0) for name in problem.transformer.hook_dict if name.endswith(".hook_scale")]
+    return dict.fromkeys(scales, Tensor.detach)
 
 
 def linear(
@@ -40,20 +41,15 @@ def linear(
     tokens: Tensor,
     value: Callable[[Place, Tensor], Tensor],
     edits: Edits | None = None,
-    frozen_norms: bool = False,
 ) -> Float[Tensor, "prompt node"]:
     """Return values times the gradient of the metric, summed over positions and channels, per
     prompt and node.
 
     The gradient is taken on `tokens`, with activations changed by `edits`. `value` maps a place and
-    its activation in that run to the value. `frozen_norms`: no gradient flows through the scale of
-    a norm, as if it were a constant. For an edge, the value is what the earlier head writes, and
-    the gradient is with respect to the residual stream, through only the later head's input at
+    its activation in that run to the value. For an edge, the value is what the earlier head writes,
+    and the gradient is with respect to the residual stream, through only the later head's input at
     which the edge ends.
     """
-    edits = dict(edits or {})
-    if frozen_norms:
-        edits |= dict.fromkeys(norm_scales(problem), Tensor.detach)
     places = places_of(problem, nodes)
     if nodes == "edge":
         inputs = in_each_layer(problem, *INPUTS, "z")

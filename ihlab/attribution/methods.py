@@ -4,7 +4,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,14 @@ from ihlab.attribution.activations import (
     in_each_layer,
     patched,
 )
-from ihlab.attribution.linear import linear, norm_scales, places_of
-from ihlab.attribution.problems import Metric, Problem
+from ihlab.attribution.linear import linear, norms_frozen, places_of
+from ihlab.attribution.problems import Problem
 from ihlab.attribution.registry import METHODS, heads_only, register_method
 from ihlab.attribution.truth import exact_effects, patched_paths
 from ihlab.interp.ablation import replacement
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.patching import replacing_layers
-from tasks.config import ConfigError, require, require_integer
+from tasks.config import ConfigError, require_integer
 
 __all__ = ["LIBRARIES", "METHODS"]
 
@@ -49,13 +48,13 @@ def exact_patching(problem: Problem, nodes: str) -> Estimates:
 
 
 @register_method("attribution-patching")
-def attribution_patching(problem: Problem, nodes: str, frozen_norms: bool = False) -> Estimates:
+def attribution_patching(problem: Problem, nodes: str) -> Estimates:
     """Return (clean - corrupted activation) . gradient on the corrupted prompt.
 
     Nanda 2023 (neelnanda.io/attribution-patching); for edges it is EAP (Syed et al. 2023, arXiv
-    2310.10348). With `frozen_norms` no gradient flows through the scale of a norm.
+    2310.10348).
     """
-    return _atp(problem, nodes, frozen_norms=frozen_norms)
+    return _atp(problem, nodes)
 
 
 @register_method("frozen-norms")
@@ -65,11 +64,11 @@ def frozen_norms(problem: Problem, nodes: str) -> Estimates:
     In a trained model, the gradient through norm scales can cancel most of the rest, so freezing
     changes the ranking.
     """
-    return attribution_patching(problem, nodes, frozen_norms=True)
+    return _atp(problem, nodes, edits=norms_frozen(problem))
 
 
 @register_method("eap-ig")
-def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -> Estimates:
+def eap_ig(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
     """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv
     2403.17806).
 
@@ -82,7 +81,7 @@ def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = Fa
     def line(clean: Tensor, corrupted: Tensor) -> list[Tensor]:
         return [corrupted + k / steps * (clean - corrupted) for k in range(1, steps + 1)]
 
-    return _along_a_path(problem, nodes, line, frozen_norms)
+    return _along_a_path(problem, nodes, line)
 
 
 @register_method("eap-gp")
@@ -114,10 +113,7 @@ def eap_gp(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
 
 
 def _along_a_path(
-    problem: Problem,
-    nodes: str,
-    path: Callable[[Tensor, Tensor], list[Tensor]],
-    frozen_norms: bool = False,
+    problem: Problem, nodes: str, path: Callable[[Tensor, Tensor], list[Tensor]]
 ) -> Estimates:
     """Return (clean - corrupted activation) . gradient, mean over the points of a path.
 
@@ -129,65 +125,38 @@ def _along_a_path(
     estimates = []
     for point in path(clean[START], corrupted[START]):
         here = holding({START: point}, [START])
-        estimates.append(linear(problem, nodes, problem.clean, change, here, frozen_norms))
+        estimates.append(linear(problem, nodes, problem.clean, change, here))
     return torch.stack(estimates).mean(dim=0)
 
 
 @register_method("integrated-gradients")
 def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estimates:
-    """Return integrated gradients along each node's own activation (Sundararajan et al. 2017, arXiv
+    """Return integrated gradients along each head's own activation (Sundararajan et al. 2017, arXiv
     1703.01365).
 
         d . mean of the gradient at corrupted + a d over a = 1/2n, 3/2n .. (2n - 1)/2n,   d = clean - corrupted
 
-    Only this node of the corrupted run changes, so with many midpoints (n = `steps`) the result
+    Only this head of the corrupted run changes, so with many midpoints (n = `steps`) the result
     approaches the exact effect. It takes more passes than exact patching: `steps` forward and
-    backward passes per node.
+    backward passes per head.
     """
     require_integer("steps", steps, 1)
-    require(
-        nodes in ("head", "input"),
-        f"The method 'integrated-gradients' scores heads and inputs, not nodes={nodes!r}.",
-    )
-    places = places_of(problem, nodes)
+    heads_only("integrated-gradients", nodes)
+    places = in_each_layer(problem, "z")
     clean, corrupted = clean_and_corrupted(problem, places)
-    require(
-        all(x.shape[2] == problem.model.n_heads for x in clean.values()),
-        "In this model several heads share a key, which cannot move for one of them alone: patch inputs exactly "
-        "(method 'exact').",
-    )
-    middle = (torch.arange(steps, device=problem.clean.device) + 0.5) / steps
-    several = replace(
-        problem,
-        corrupted=problem.corrupted.repeat(steps, 1),
-        clean=problem.clean.repeat(steps, 1),
-        metric=_of_copies(problem, steps),
-    )
-    estimates = {}
+    estimates = []
     for place in places:
-        change = clean[place] - corrupted[place]
         for head in range(problem.model.n_heads):
-            between = corrupted[place].repeat(steps, 1, 1, 1).unflatten(0, (steps, -1))
-            between[:, :, :, head] += middle[:, None, None, None].to(change) * change[:, :, head]
-            moved = partial(_with_head, head, between[:, :, :, head].flatten(0, 1))
-            _, slopes = gradients(several, several.corrupted, [place], {place: moved})
-            slope = slopes[place][:, :, head].unflatten(0, (steps, -1)).mean(dim=0)
-            estimates[place[0], place[1], head] = (change[:, :, head] * slope).sum(dim=(1, 2))
-    table = problem.nodes(nodes)
-    kinds = table["input"] if nodes == "input" else ["z"] * len(table)
-    order = zip(kinds, table["layer"], table["head"], strict=True)
-    return torch.stack([estimates[place] for place in order], dim=1)
-
-
-def _with_head(
-    head: int, value: Float[Tensor, "batch pos d_head"], x: Float[Tensor, "batch pos head d_head"]
-) -> Tensor:
-    return torch.cat([x[:, :, :head], value[:, :, None], x[:, :, head + 1 :]], dim=2)
-
-
-def _of_copies(problem: Problem, copies: int) -> Metric:
-    """Return the metric of several copies of the prompts."""
-    return lambda logits: torch.cat([problem.metric(each) for each in logits.chunk(copies)])
+            change = (clean[place] - corrupted[place])[:, :, head]
+            slopes = []
+            for k in range(steps):
+                z = corrupted[place].clone()
+                z[:, :, head] += (k + 0.5) / steps * change
+                moved = holding({place: z.requires_grad_()}, [place])
+                slope = gradients(problem, problem.corrupted, [place], moved)[1][place]
+                slopes.append(slope[:, :, head])
+            estimates.append((change * torch.stack(slopes).mean(dim=0)).sum(dim=(1, 2)))
+    return torch.stack(estimates, dim=1)
 
 
 @register_method("atp-qk")
@@ -240,10 +209,12 @@ def atp_edges(problem: Problem, nodes: str) -> Estimates:
     estimates = attribution_patching(problem, "head")
     if problem.model.n_layers == 1:
         return estimates
-    heads, senders = problem.nodes("head"), problem.nodes("edge")[["from_layer", "from_head"]]
-    sender = pd.MultiIndex.from_frame(heads).get_indexer(pd.MultiIndex.from_frame(senders))
+    edges = problem.nodes("edge")
+    sender = edges["from_layer"] * problem.model.n_heads + edges["from_head"]
     corrected = atp_qk(problem, "edge") - attribution_patching(problem, "edge")
-    return estimates.index_add(1, torch.tensor(sender, device=estimates.device), corrected)
+    return estimates.index_add(
+        1, torch.tensor(sender.to_numpy(), device=estimates.device), corrected
+    )
 
 
 PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query key"]]]
@@ -260,23 +231,24 @@ def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
     if nodes in ("head", "position"):
         return []
     before = activations(problem, problem.corrupted, in_each_layer(problem, "pattern"))
+    table = problem.nodes(nodes)
+    columns = [name for name in table if name not in ("head", "to_head")]
+    of_heads = table.groupby(columns, sort=False).indices
     changes: PatternChanges = []
 
-    def add(place: Place, pattern: Tensor, **named: Any) -> None:
-        rows = (problem.nodes(nodes)[list(named)] == list(named.values())).all(axis=1)
-        changes.append((rows.to_numpy().nonzero()[0].tolist(), place, pattern - before[place]))
+    def add(pattern: Tensor, *key: Any) -> None:
+        place = ("pattern", key[-2])
+        changes.append((of_heads[key].tolist(), place, pattern - before[place]))
 
     if nodes == "edge":
         layers = range(problem.model.n_layers)
         for sender, layer, kind, pattern in patched_paths(problem, layers, ("q", "k"), "pattern"):
-            ends = {"from_layer": sender[0], "from_head": sender[1], "to_layer": layer}
-            add(("pattern", layer), pattern, **ends, input=kind)
+            add(pattern, *sender, layer, kind)
         return changes
     clean = activations(problem, problem.clean, in_each_layer(problem, "q", "k"))
     for kind, layer in clean:
         place, edits = ("pattern", layer), holding(clean, [(kind, layer)])
-        changed = activations(problem, problem.corrupted, [place], edits)
-        add(place, changed[place], layer=layer, input=kind)
+        add(activations(problem, problem.corrupted, [place], edits)[place], layer, kind)
     return changes
 
 
@@ -285,12 +257,11 @@ def _atp(
     nodes: str,
     changes: PatternChanges | None = None,
     edits: Edits | None = None,
-    frozen_norms: bool = False,
 ) -> Estimates:
     """Return (clean - corrupted activation) . gradient, with `changes` of patterns in their place."""
     clean = activations(problem, problem.clean, places_of(problem, nodes))
     change = lambda place, activation: clean[place] - activation  # noqa: E731
-    estimates = linear(problem, nodes, problem.corrupted, change, edits, frozen_norms)
+    estimates = linear(problem, nodes, problem.corrupted, change, edits)
     if changes:
         _, slopes = gradients(problem, problem.corrupted, in_each_layer(problem, "pattern"), edits)
         for of_heads, place, moved in changes:
@@ -317,8 +288,7 @@ def direct_logit_attribution(problem: Problem, nodes: str) -> Estimates:
     heads_only("direct-logit-attribution", nodes)
     model, n_layers = problem.transformer, problem.model.n_layers
     end: Place = (f"blocks.{n_layers - 1}.hook_resid_post", 0)
-    frozen = dict.fromkeys(norm_scales(problem), Tensor.detach)
-    direction = gradients(problem, problem.clean, [end], frozen)[1][end]
+    direction = gradients(problem, problem.clean, [end], norms_frozen(problem))[1][end]
     written = activations(problem, problem.clean, in_each_layer(problem, "result"))
     estimates = []
     for (_, layer), x in written.items():

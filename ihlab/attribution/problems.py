@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ihlab.attribution.metrics import METRICS, NamedMetric, scored
 from ihlab.attribution.noise import NOISE, noisy
-from ihlab.attribution.padded import Reordered, prompts_mask
+from ihlab.attribution.padded import prompts_mask
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.prompt_pair import REPLACED, SWAPS, PromptPair, prompt_pair
 from ihlab.interp.sources import opened_model
@@ -306,8 +306,9 @@ def problem(
     real = prompts_mask(model, clean, attention_mask)
     if real is not None and not padded_right(real):
         order = real_first(real)
+        back, own = order.argsort(dim=1), function
         clean, corrupted = in_order(clean, order, 1), in_order(corrupted, order, 1)
-        function = Reordered(function, order)
+        function = lambda logits: own(in_order(logits, back, 1))  # noqa: E731
     return _checked(Problem(model, clean, corrupted, function))
 
 
@@ -382,9 +383,6 @@ def counted(problem: Problem) -> Iterator[dict[str, float]]:
     passes = {"forward": 0.0, "backward": 0.0}
     depth = 0
 
-    def count(name: str, logits: Tensor) -> None:
-        passes[name] += logits[..., 0].numel() / problem.clean.numel()
-
     def before(module: nn.Module, args: Any) -> None:
         nonlocal depth
         depth += 1
@@ -393,14 +391,14 @@ def counted(problem: Problem) -> Iterator[dict[str, float]]:
         nonlocal depth
         depth -= 1
         logits = getattr(output, "logits", output)
-        if (
-            depth == 0
-            and isinstance(logits, Tensor)
-            and logits.shape[2:] == (problem.model.d_vocab,)
-        ):
-            count("forward", logits)
-            if logits.requires_grad:
-                logits.register_hook(lambda gradient: count("backward", gradient))
+        shape = logits.shape if isinstance(logits, Tensor) else ()
+        if depth or shape[2:] != (problem.model.d_vocab,):
+            return
+        share = shape[:2].numel() / problem.clean.numel()
+        passes["forward"] += share
+        if logits.requires_grad:
+            back = lambda _: passes.update(backward=passes["backward"] + share)  # noqa: E731
+            logits.register_hook(back)
 
     with (
         register_module_forward_pre_hook(before),

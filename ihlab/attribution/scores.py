@@ -12,13 +12,10 @@ from torch import Tensor
 
 from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.circuits import (
-    DRAWN_NODES,
     DRAWS,
-    FEW_DRAWS,
     Faithfulness,
     best_area,
     circuits,
-    curves_known,
     mask_of,
     orders,
 )
@@ -56,8 +53,6 @@ COLUMNS = [
 ]
 COLUMNS += ["forward", "backward", "seconds", "relative", "note"]
 
-_called_before: set[str] = set()
-
 
 @own_settings()
 def compare(
@@ -82,12 +77,12 @@ def compare(
       `sign_errors`: how many true nodes have an estimate that is 0 or has the wrong sign;
     - `cpr`: the area below the faithfulness (`Faithfulness`) of circuits that keep ever more nodes,
       ranked by effect in the direction of the swing; `cmd`: the area between faithfulness and 1,
-      ranked by |effect| (MIB, Mueller et al. 2025, arXiv 2504.13151); NaN for edges and for inputs
-      of models with grouped keys; `cpr_gap`: cpr of the true effects minus cpr of the method;
+      ranked by |effect| (MIB, Mueller et al. 2025, arXiv 2504.13151); NaN for nodes other than
+      heads; `cpr_gap`: cpr of the true effects minus cpr of the method;
       `regret`: the area below the best circuits of every size minus cpr (`best_area`), NaN for more
       than `REGRET_NODES` nodes;
     - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to
-      those of exact patching. A method's first call in a process is not timed, because it may load
+      those of exact patching. A method's first call in a process can be slower: it may load
       libraries;
     - `note`: why a method gives no estimates. Without `methods`, a method that refuses the problem
       has a row of NaN; one with estimates that are not finite always has.
@@ -107,9 +102,11 @@ def compare(
     names += [name for name in CONTROLS if name not in names]
     for name in names:
         choose("method", name, METHODS)
-    effects, exact_cost = _timed(problem, "exact", nodes)
-    right = effects if truth == "effect" else -exact_effects(problem.swapped, nodes)
-    measured = Faithfulness(problem, nodes) if curves_known(problem, nodes) else None
+    right = -exact_effects(problem.swapped, nodes)  # also a warm-up: exact patching is timed below
+    effects, exact_cost = examined(problem, "exact", nodes)
+    if truth == "effect":
+        right = effects
+    measured = Faithfulness(problem) if nodes == "head" else None
     scores = ProblemScores(problem, over_prompts(right), measured)
     rows: list[dict[str, Any]] = []
     for method in tracked(names, "methods"):
@@ -121,7 +118,7 @@ def compare(
         try:
             estimates, cost = effects, exact_cost
             if method != "exact":
-                estimates, cost = _timed(problem, method, nodes)
+                estimates, cost = examined(problem, method, nodes)
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
@@ -147,7 +144,6 @@ class ProblemScores:
         measured: Faithfulness | None = None,
     ) -> None:
         self.problem, self.effect, self.measured = problem, without_noise(effect), measured
-        self.draws = FEW_DRAWS if len(effect) > DRAWN_NODES else DRAWS
         self.true = np.abs(effect) >= TRUE_LEAST * abs(problem.swing)
         if not problem.answered:
             self.true = np.zeros_like(self.true)
@@ -180,8 +176,8 @@ class ProblemScores:
         """Return CPR, CMD and regret, mean over the orders of equal estimates."""
         if self.measured is None:
             return dict.fromkeys(("cpr", "cmd", "regret"), np.nan)
-        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing), self.draws)
-        _, absolute = self.measured.curves(np.abs(estimate), self.draws)
+        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing))
+        _, absolute = self.measured.curves(np.abs(estimate))
         cpr = float(np.trapezoid(signed, fractions).mean())
         cmd = float(np.trapezoid(np.abs(1 - absolute), fractions).mean())
         best = np.nan if self.circuits is None else best_area(self.circuits)
@@ -199,7 +195,7 @@ class ProblemScores:
             return np.nan
         mask, f = self.circuits["mask"], self.circuits["faithfulness"]
         lowest = []
-        for order in orders(-np.abs(without_noise(estimate)), self.draws):
+        for order in orders(-np.abs(without_noise(estimate))):
             circuit = mask_of(order[:n])
             lowest.append(f[mask & circuit == circuit].min())
         return float(np.mean(lowest))
@@ -261,14 +257,6 @@ def expected_recall(size: Float[np.ndarray, " node"], true: Bool[np.ndarray, " n
     return float(true[above].sum() + (n - above.sum()) * true[tied].mean()) / n
 
 
-def largest_first(size: Float[np.ndarray, " node"], largest: int) -> float:
-    """Return whether a node has the largest size, 0 or 1; with ties, the chance that it is drawn
-    first.
-    """
-    tied = size == size.max()
-    return float(tied[largest] / tied.sum())
-
-
 def rank_correlations(
     x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "row node"]
 ) -> Float[np.ndarray, " row"]:
@@ -277,12 +265,3 @@ def rank_correlations(
     with np.errstate(invalid="ignore"):
         correlations = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
     return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, correlations)
-
-
-def _timed(
-    problem: Problem, method: str, nodes: str
-) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
-    if method not in _called_before:
-        examined(problem, method, nodes)
-        _called_before.add(method)
-    return examined(problem, method, nodes)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ihlab.attribution.activations import (
     Patch,
+    Place,
     activations,
     clean_and_corrupted,
     holding,
@@ -54,8 +55,6 @@ def exact(
     return table.assign(reverse=reverse["effect"], reverse_fraction=reverse["fraction"])
 
 
-@own_settings()
-@torch.no_grad()
 def exact_effects(
     problem: Problem, nodes: str, layers: Sequence[int] | None = None
 ) -> Float[Tensor, "prompt node"]:
@@ -76,36 +75,35 @@ def effects_by_metric(
     first = problems[0]
     first.nodes(nodes, layers)  # refuses an unknown kind
     chosen = range(first.model.n_layers) if layers is None else sorted(set(layers))
-    patches_of = {"head": _heads, "input": _inputs, "edge": _edges, "position": _positions}[nodes]
-    patches = list(patches_of(first, chosen))
+    patched_z = {"head": _heads, "input": _inputs, "edge": _edges, "position": _positions}[nodes]
+    patches: list[Patch] = []
+    for place, of_layer in patched_z(first, chosen):
+        for head in range(first.model.n_heads):
+            patches += [{place: ([head], z)} for z in of_layer]
     values = patched(with_all_metrics(problems), first.corrupted, patches)
     return [(values[:, i] - each.ends[1]).T for i, each in enumerate(problems)]
 
 
-def _heads(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
+LayerZ = Iterator[tuple[Place, list[Float[Tensor, "batch pos head d_head"]]]]
+"""The place of a layer's z, and z for each of the nodes that one head has there."""
+
+
+def _heads(problem: Problem, layers: Sequence[int]) -> LayerZ:
     for place, z in activations(problem, problem.clean, [("z", layer) for layer in layers]).items():
-        for head in range(problem.model.n_heads):
-            yield {place: ([head], z)}
+        yield place, [z]
 
 
-def _positions(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
-    """Yield patches of z at some positions. A head's z elsewhere stays that of the corrupted
-    prompt.
-    """
+def _positions(problem: Problem, layers: Sequence[int]) -> LayerZ:
+    """Yield z that is clean at some positions, and elsewhere that of the corrupted prompt."""
     places = [("z", layer) for layer in layers]
     clean, corrupted = clean_and_corrupted(problem, places)
     masks = problem.position_masks()[..., None, None]
     for place in places:
-        z = [torch.where(mask, clean[place], corrupted[place]) for mask in masks]
-        for head in range(problem.model.n_heads):
-            for at_positions in z:
-                yield {place: ([head], at_positions)}
+        yield place, [torch.where(mask, clean[place], corrupted[place]) for mask in masks]
 
 
-def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
-    """Yield patches of z: each head's z from a run where its whole layer reads one clean input.
-    Heads share no z.
-    """
+def _inputs(problem: Problem, layers: Sequence[int]) -> LayerZ:
+    """Yield z from runs where the whole layer reads one clean input. Heads share no z."""
     require_inputs(problem, "input")
     clean = activations(problem, problem.clean, in_each_layer(problem, *INPUTS))
     for layer in layers:
@@ -113,17 +111,13 @@ def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
         for kind in INPUTS:
             edits = holding(clean, [(kind, layer)])
             z.append(activations(problem, problem.corrupted, [place], edits)[place])
-        for head in range(problem.model.n_heads):
-            for with_input in z:
-                yield {place: ([head], with_input)}
+        yield place, z
 
 
-def _edges(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
+def _edges(problem: Problem, layers: Sequence[int]) -> LayerZ:
     paths = patched_paths(problem, layers, INPUTS, "z")
     while of_layer := list(islice(paths, len(INPUTS))):  # all inputs of one layer
-        for head in range(problem.model.n_heads):
-            for _, layer, _, z in of_layer:
-                yield {("z", layer): ([head], z)}
+        yield ("z", of_layer[0][1]), [z for *_, z in of_layer]
 
 
 @torch.no_grad()

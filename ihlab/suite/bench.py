@@ -22,7 +22,6 @@ from ihlab.attribution.scores import (
     CONTROLS,
     ProblemScores,
     drawn,
-    largest_first,
     rank_correlations,
     without_noise,
 )
@@ -264,7 +263,7 @@ class Setting:
     def scores(self, estimate: Estimate) -> list[float]:
         """Return the `SCORES` of estimates."""
         common, size, effect = self._scores.of(estimate), np.abs(estimate), self.effect
-        ranks = {}
+        ranks, tied = {}, size == size.max()
         for name, truth in self._sizes.items():
             ranks[name] = rank_correlations(size[None], truth[None])[0]
         true, largest = self._scores.true.sum(), np.abs(effect).argmax()
@@ -273,7 +272,7 @@ class Setting:
             "rank": ranks["exact"],
             "reverse_rank": ranks["exact-reverse"],
             "shapley_rank": ranks.get("shapley", np.nan),
-            "first": largest_first(size, largest),
+            "first": tied[largest] / tied.sum(),
             "recall": common["recall"],
             "sign_errors": common["sign_errors"] / true if true else np.nan,
             "largest": of_largest,

@@ -2,13 +2,12 @@
 
 from importlib import import_module
 
-import numpy as np
 import pytest
 import torch
 
 from ihlab import Run, suite
 from ihlab.attribution import attribute, compare, exact, problem
-from ihlab.attribution.circuits import best, circuits, shapley
+from ihlab.attribution.circuits import circuits
 from ihlab.attribution.metrics import METRICS
 from ihlab.attribution.noise import NOISE
 from ihlab.attribution.problems import CORRUPTIONS
@@ -30,26 +29,20 @@ def run():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_absent_replaces_the_earlier_occurrence_by_a_token_that_is_nowhere(task):
-    key, pair = (
-        prompt_pair(task, size=20, seed=3, corrupt=corrupt) for corrupt in ("key", "absent")
-    )
+def test_absent_and_resample_replace_a_token_or_the_prompt(task):
+    """By a token that is nowhere in the prompt, and by a prompt with another answer."""
+    key, pair, other = (prompt_pair(task, 20, 3, how) for how in ("key", "absent", "resample"))
     assert pair.clean.equal(key.clean)
+    assert other.clean.equal(key.clean)
     assert pair.other.equal(key.other)
     rows, changed = (pair.clean != pair.corrupted).nonzero(as_tuple=True)
     assert rows.tolist() == list(range(20))
     assert changed.equal(pair.earlier)
     assert (changed < pair.position).all()
     assert not (pair.corrupted[rows, changed][:, None] == pair.clean).any()
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_resample_takes_another_prompt_with_another_answer(task):
-    key, pair = (prompt_pair(task, size=20, corrupt=corrupt) for corrupt in ("key", "resample"))
-    assert pair.clean.equal(key.clean)
-    assert (pair.answer != pair.other).all()
+    assert (other.answer != other.other).all()
     known = dict(zip(map(tuple, key.clean.tolist()), key.answer.tolist(), strict=True))
-    assert [known[tuple(row)] for row in pair.corrupted.tolist()] == pair.other.tolist()
+    assert [known[tuple(row)] for row in other.corrupted.tolist()] == other.other.tolist()
 
 
 def test_a_prompt_with_every_token_has_no_absent_one():
@@ -124,29 +117,11 @@ def test_the_setting_decides_which_method_sees_the_previous_token_head(run):
         assert found == pytest.approx(fractions, abs=0.06)
 
 
-@pytest.mark.slow
-def test_all_circuits_of_a_member():
-    """The best circuits, Shapley values and regrets by independent code."""
-    p = problem(Run.open("vanilla-2-layers"))
-    table, value = circuits(p), shapley(p)["shapley"]
-    np.testing.assert_allclose(
-        best(table)["faithfulness"][2:6], [0.29, 0.56, 0.82, 0.99], atol=0.005
-    )
-    assert value[1] == pytest.approx(0.49, abs=0.005)
-    assert value[4:].between(0.095, 0.165).all()
-    assert value.sum() == pytest.approx(1)
-    true = 0b11110010
-    with_them = table[table["mask"] & true == true]["faithfulness"]
-    assert (with_them.min(), with_them.max()) == pytest.approx((0.991, 1.0), abs=0.001)
-    found = compare(p, ["frozen-norms", "attribution-patching", "head-scores"])
-    assert found["regret"][:3].tolist() == pytest.approx([0, 0.21, 0.58], abs=0.006)
-
-
 def test_circuits_of_many_nodes_are_refused(run, monkeypatch):
     p = problem(run, size=8)
     monkeypatch.setattr("ihlab.attribution.circuits.MOST_NODES", 4)
     with pytest.raises(
-        ConfigError, match="The model has 8 nodes, but all circuits can be measured of at most 4"
+        ConfigError, match="The model has 8 heads, but all circuits can be measured of at most 4"
     ):
         circuits(p)
 
