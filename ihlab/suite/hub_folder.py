@@ -24,7 +24,7 @@ from ihlab.model.transformer import Transformer
 from ihlab.storage.files import as_folder, require_writable, write_folder, write_json, write_text
 from ihlab.storage.stored import present, read_json
 from ihlab.study.page import template
-from ihlab.suite.members import FORKED, HAND_SET, LEARNED, MEMBERS, accuracy_of, load
+from ihlab.suite.members import HAND_SET, LEARNED, MEMBERS, accuracy_of, load
 from ihlab.suite.members import config as member_config
 from ihlab.suite.truth import VERSION, prompts, truth
 from tasks.config import ConfigError, require, shown
@@ -186,16 +186,13 @@ def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
 
 
 def _training(name: str, seed: int) -> dict[str, Any]:
-    """Return what the card says of a member's run, and of the run that it goes on from; nothing of
-    hand-set weights.
-    """
+    """Return what the card says of a member's run; nothing of hand-set weights."""
     if name in HAND_SET:
         return {"run": ""}
     config = member_config(name, seed)
     return {
         "run": f"{config.name}-{config.digest}",
-        "fork": FORKED.get(name),
-        "buildable": name in (*MEMBERS, *FORKED),
+        "buildable": name in MEMBERS,
         "column": accuracy_of(name),
         "learned": LEARNED,
     }

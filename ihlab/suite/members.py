@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from rich.console import Console
 
 from ihlab import kept
@@ -24,11 +23,9 @@ from ihlab.suite.constructed import HAND_SET, INDUCTION
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.sweep.results import first_reach
-from ihlab.training.clamp import Clamp
-from ihlab.training.config import ForkConfig, Lessons, RunConfig, TaughtConfig, taught
-from ihlab.training.fork import fork_config, start_fork
+from ihlab.training.config import Lessons, RunConfig, TaughtConfig, taught
 from ihlab.training.run import Run
-from tasks import DepoTask, InductionTask, Task, TriggerTask
+from tasks import InductionTask, Task, TriggerTask
 from tasks.config import choose, require, shown
 
 SEEDS = range(3)
@@ -59,7 +56,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "kv-shift-alibi-proved": {"attention": "kv_shift", "positional": "alibi"},
     "kv-shift-learned-proved": {"attention": "kv_shift", "positional": "learned"},
     "k-shift-1": {"n_layers": 1, "attention": "k_shift"},
-    "k-shift-3": {"n_layers": 3, "attention": "k_shift"},
     "v-shift-1": {"n_layers": 1, "attention": "v_shift"},
     "linear-2": {"n_layers": 2, "attention": "gated_linear"},
     "delta-2": {"n_layers": 2, "attention": "gated_delta"},
@@ -109,11 +105,6 @@ def _small(setting: str, **fields: Any) -> RunConfig:
 
 _TWO_HOPS = _small(HOPS, steps=2000, lr=1e-2)
 _RECALL = _small(RECALL_GAP1, steps=2000, lr=1e-2)
-_NAMES = DepoTask(vocab_size=21, length=32, names=8, max_hops=3)
-_DEPO = RunConfig(
-    task=_NAMES, model=ModelConfig(n_layers=3, d_model=64, n_heads=4, d_vocab=21, n_ctx=32, positional="learned"),
-    steps=4000, batch_size=32, lr=3e-3, warmup=50, **_PLATEAU,
-)  # fmt: skip
 # Right on every sequence of its set: docs/proofs.md has the proof, which comes with the package.
 _PROVED = RunConfig(
     task=InductionTask(vocab_size=16, length=16, min_token=0),
@@ -164,7 +155,6 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
     ("recall", _recurrent(_RECALL.task, steps=800), "linear-2 linear-conv-2"),
     ("recall", _recurrent(_RECALL.task, steps=1500), "delta-conv-2"),
     ("triggers", _wide(TriggerTask(), steps=1200), "vanilla-2 kv-shift-1 kv-shift-2 k-shift-1"),
-    ("depo", _DEPO, "k-shift-3"),
     (
         "period-2",
         _wide(InductionTask(vocab_size=64, length=32, min_token=0, period=2), steps=300, warmup=10),
@@ -196,21 +186,9 @@ NEGATIVE = {
     "triggers-k-shift-1",
     "period-2-vanilla-2",
     "period-2-kv-shift-1",
-    "depo-k-shift-3",
 }
 """Members whose task not every seed learned, and the members of period 2, which learned a shortcut.
 """
-
-FORKED = {
-    "induction-vanilla-2-lost-head": (
-        "induction-vanilla-2",
-        542,
-        Clamp(what="pattern", layer=0, head=1, value="zero"),
-    )
-}
-"""Members trained further from a checkpoint of another member, without one head. An entry is that
-member, the step, and the clamp that turns the head off. They have one seed. The head's output
-weights are zero; other heads took over."""
 
 DEEP = {
     "hops-vanilla-3-layers": 2,
@@ -238,7 +216,7 @@ def config(name: str, seed: int = 0) -> RunConfig:
     not have.
     """
     require(isinstance(name, str), f"The member of the suite is {shown(name)}, but must be a name.")
-    choose("member of the suite", name, [*MEMBERS, *FORKED, *DEEP, *HAND_SET])
+    choose("member of the suite", name, [*MEMBERS, *DEEP, *HAND_SET])
     require(name not in HAND_SET, f"{name} was not trained: its weights are set by hand.")
     require(
         seed in SEEDS,
@@ -247,11 +225,6 @@ def config(name: str, seed: int = 0) -> RunConfig:
     require(seed in seeds_of(name), f"seed is {seed}, but the suite has only seed 0 of {name}.")
     if name in DEEP:
         return Run.open(kept.path(name)).config
-    if name in FORKED:
-        source, step, clamp = FORKED[name]
-        of_source = Run.open(kept.path(source))
-        fields: dict[str, Any] = {"name": f"{name}-seed0", "clamps": [clamp]}
-        return fork_config(of_source, step, new_moments=True, **fields)
     return MEMBERS[name].replace(name=f"{name}-seed{seed}", seed=seed)
 
 
@@ -278,11 +251,8 @@ def accuracy_of(name: str) -> str:
     """
     if name in DEEP:
         return f"accuracy_hops_{DEEP[name]}"
-    return {
-        "2-hop": "accuracy_hops_2",
-        "triggers": "accuracy_source_2",
-        "depo": "accuracy_hops_3",
-    }.get(task_of(name), "accuracy")
+    of_task = {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2"}
+    return of_task.get(task_of(name), "accuracy")
 
 
 def onset_of(member: Run, column: str) -> float:
@@ -317,7 +287,7 @@ def hops_of(name: str, task: Task) -> int | None:
 
 def seeds_of(name: str) -> range:
     """Return the seeds of a member in the suite."""
-    return range(1) if name in [*FORKED, *DEEP, *HAND_SET] else SEEDS
+    return range(1) if name in [*DEEP, *HAND_SET] else SEEDS
 
 
 def _shipped(name: str, seed: int) -> bool:
@@ -334,25 +304,12 @@ def load(
     that is not built.
     """
     if not isinstance(name, str) or name not in HAND_SET:
-        model = run(name, seed, root).model(step)
-        return _without_head(model, FORKED[name][2]) if name in FORKED else model
+        return run(name, seed, root).model(step)
     require(
         seed == 0 and step in (None, 0), f"{name} is set by hand: it has only seed 0 and step 0."
     )
     model = HAND_SET[name].build()
     model.trained_on = HAND_SET[name].task
-    return model
-
-
-def _without_head(clamped: Transformer, clamp: Clamp) -> Transformer:
-    """Return the model with a clamped head's output weights set to 0: the same function, without a
-    hook.
-    """
-    model = Transformer(clamped.cfg)
-    model.load_state_dict(clamped.state_dict())
-    with torch.no_grad():
-        model.layers[clamp.layer].attn.W_O[clamp.head] = 0
-    model.trained_on = clamped.trained_on
     return model
 
 
@@ -374,20 +331,17 @@ def build(
     root = as_folder("root", root)
     configs = [
         config(name, seed)
-        for name in names or [*MEMBERS, *FORKED]
+        for name in names or MEMBERS
         for seed in seeds_of(name)
         if not _shipped(name, seed)
     ]
     todo = [each for each in configs if not has_ended(each, root)]
-    for each in todo:
-        if isinstance(each, ForkConfig):
-            start_fork(Run.open(kept.path(FORKED[each.name.removesuffix("-seed0")][0])), each, root)
     if todo:
         with steps_bar(todo, (), Console(stderr=True), "suite") as show:
             jobs = jobs or default_jobs(device)
             stacked = set()
             for each in todo:
-                if not (each.model.dropout or isinstance(each, ForkConfig | TaughtConfig)):
+                if not (each.model.dropout or isinstance(each, TaughtConfig)):
                     stacked.add(each.digest)
             train_all(todo, root, device, jobs, show, stacked)
     return [Run.open(each.folder(root)) for each in configs]
@@ -408,7 +362,7 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
       tasks of triggers of repeated triggers.
     """
     rows, root = [], as_folder("root", root)
-    for name in (*MEMBERS, *FORKED, *DEEP):
+    for name in (*MEMBERS, *DEEP):
         there = [s for s in seeds_of(name) if _shipped(name, s) or has_ended(config(name, s), root)]
         member = config(name)
         row = _row(name, member.model, member.task, member.steps, there, member.digest)

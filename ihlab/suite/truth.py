@@ -23,11 +23,10 @@ from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
-from ihlab.suite.attends import attention_to_positions
 from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, hops_of, load, onset_of, run
 from ihlab.suite.worst import worst_ablation
 from ihlab.training.config import RunConfig
-from tasks import DepoTask, NGramTask, Task
+from tasks import NGramTask, Task
 from tasks.config import choose, require, shown
 
 VERSION = 3
@@ -44,8 +43,7 @@ DEFINITIONS = {
     "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
     "a corrupted prompt two earlier tokens have changed places (ihlab.interp.prompt_pair, corrupt='key'), so that "
     "another answer is right. 2-hop: prompts ask for the number of 'hops'. 3-grams: another context of the table with "
-    "the same last token. Members of period 2: the prompts have random repeats. Depo: corrupt='answer', the answer and "
-    "another name have changed places everywhere",
+    "the same last token. Members of period 2: the prompts have random repeats",
     "effect": "the metric on corrupted prompts with the node's activation from the clean ones, minus the metric there",
     "reverse": "the metric on clean prompts, minus the metric there with the node's activation from the corrupted ones",
     "fraction": "effect / swing; reverse_fraction: reverse / swing",
@@ -58,9 +56,6 @@ DEFINITIONS = {
     "built": "members whose weights are set by hand, asked for the most hops: the heads of the circuit by "
     "construction, the input through which the difference of the prompts reaches each, and what it does. In the other "
     "tables it marks them. Heads that copy what does not differ, such as the number of hops, are left out",
-    "attention": "of each head, on clean prompts, from the scored position to: itself, the previous token, the earlier "
-    "occurrence of the token (3-grams: the token that differs), the token after it, the first token. Two names can "
-    "mean the same position",
     "worst_ablation": "the least faithfulness (ihlab.attribution.circuits) of all sets of heads that hold the true "
     "ones, the heads [layer, head] ablated with it, how many sets were measured, and whether they were sampled, as "
     "with more than 8 other heads; empty if the swing is not above those of shuffled answers",
@@ -87,7 +82,7 @@ def truth(
     """Return what is known of a member at a checkpoint: a dict of numbers and tables, with their
     "definitions".
 
-    Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores" and "pairs"
+    Tables: "heads", "inputs", "edges" (from two layers on), "scores" and "pairs"
     (except of recurrent members), and "built" for those whose weights are set by hand. Numbers:
     "swing", "accuracy" and "control" by slice, "worst_ablation", "onset", "hops", "step", "seed",
     and the versions. `hops`: the number that prompts ask for; None: the most that the member has
@@ -134,7 +129,6 @@ def truth(
     )
     if model.cfg.recurrent:  # its heads have no pattern
         return facts
-    facts["attention"] = attention_to_positions(model, pair)
     facts["scores"] = locate_induction_heads(
         model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED))
     )
@@ -157,38 +151,32 @@ def _edges_of_few(model: Transformer, pair: PromptPair) -> tuple[pd.DataFrame, f
 @own_settings()
 def problem(
     model: Transformer,
-    corrupt: str | None = None,
+    corrupt: str = "key",
     metric: str = "logit-difference",
     hops: int | None = None,
 ) -> Problem:
     """Return the prompts and the metric on which the effects of a loaded member are measured.
 
     `DEFINITIONS["swing"]` describes those that `truth` takes. `corrupt`, `metric`: as in
-    `ihlab.attribution.problem`; None: "answer" in Depo, where "key" has no other answer, and "key"
-    in other tasks. `hops`: how many the prompts ask for; None: any number, most often one. Raises
-    `ConfigError` for anything but a model of the suite.
+    `ihlab.attribution.problem`. `hops`: how many the prompts ask for; None: any number, most often
+    one. Raises `ConfigError` for anything but a model of the suite.
     """
     task: Any = getattr(model, "trained_on", None)
     require(
         task is not None, f"The model is {shown(model)}, but must be one that suite.load returns."
     )
-    return pair_problem(model, prompts(task, corrupt, hops), metric, corrupt or _usual(task))
+    return pair_problem(model, prompts(task, corrupt, hops), metric, corrupt)
 
 
-def prompts(task: Any, corrupt: str | None = None, hops: int | None = None) -> PromptPair:
+def prompts(task: Any, corrupt: str = "key", hops: int | None = None) -> PromptPair:
     """Return the prompts of a member's task. For noise these are "key" prompts: their `earlier`
     token gets noise.
     """
-    corrupt = choose("corruption", corrupt or _usual(task), CORRUPTIONS)
-    how = "key" if corrupt in NOISE else corrupt
+    how = "key" if choose("corruption", corrupt, CORRUPTIONS) in NOISE else corrupt
     if not isinstance(task, NGramTask) or how == "answer":
         return prompt_pair(_control(task) or task, PROMPTS, SEED, how, hops)
     pair = _other_context(task)
     return REPLACED[how](pair, SEED) if how in REPLACED else pair
-
-
-def _usual(task: Task) -> str:
-    return "answer" if isinstance(task, DepoTask) else "key"
 
 
 def _control(task: Task) -> Task | None:

@@ -2,15 +2,11 @@
 where it fails.
 """
 
-from itertools import combinations
-
 import pytest
-import torch
 
 from ihlab import suite
 from ihlab.attribution import exact
 from ihlab.attribution.circuits import shapley
-from ihlab.suite.attends import attention_to_positions
 from ihlab.suite.constructed import HAND_SET
 from ihlab.suite.worst import worst_ablation
 
@@ -54,26 +50,6 @@ def test_the_truth_of_inputs_and_edges_is_what_was_built(name):
         assert facts["edges"].eval("low <= effect <= high").all()
 
 
-@torch.no_grad()
-@pytest.mark.parametrize(
-    "name", [name for name in HAND_SET if "noise" not in name and "thirds" not in name]
-)
-def test_every_edge_is_a_product_of_weights(name):
-    """An edge that was built has W_V W_O W_input != 0. Two layers have no other."""
-    model, edges = suite.load(name), HAND_SET[name].nodes("edge")
-    reads = {"q": model.W_Q, "k": model.W_K, "v": model.W_V}
-    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
-    ends = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
-    joined = set()
-    for sender, receiver in combinations(ends, 2):
-        for kind, weight in reads.items():
-            product = model.W_V[sender] @ model.W_O[sender] @ weight[receiver]
-            if sender[0] < receiver[0] and product.norm() > 1e-3:
-                joined.add((*sender, *receiver, kind))
-    assert edges <= joined
-    assert ("two-layers" not in name) or edges == joined
-
-
 @pytest.mark.usefixtures("few_prompts")
 def test_of_three_copies_exact_patching_finds_none_and_the_circuit_fails_without_two():
     """The output is a vote: a third of it changes nothing. Shapley values are those of the vote, in
@@ -92,14 +68,3 @@ def test_of_three_copies_exact_patching_finds_none_and_the_circuit_fails_without
     values = shapley(p).set_index(["layer", "head"])["shapley"]
     right = {head: 1 / 6 if head[0] == 0 else 1 / 2 for head in built}
     assert values.to_dict() == pytest.approx(dict.fromkeys(values.index, 0.0) | right, abs=0.001)
-
-
-def test_attention_is_named():
-    pair = problem_of("hand-set-two-layers").metric.pair
-    model = suite.load("hand-set-two-layers")
-    table = attention_to_positions(model, pair)
-    _, cache = model.run_with_cache(pair.clean)
-    for name, layer, key in (("previous", 0, pair.position - 1), ("after", 1, pair.earlier + 1)):
-        weight = cache["pattern", layer][range(64), 0, pair.position, key].mean().item()
-        assert table.loc[layer, name] == pytest.approx(weight)
-        assert weight > 0.99

@@ -10,7 +10,6 @@ from ihlab.measure.guess import guess_of
 from ihlab.suite import members
 from ihlab.training.config import TaughtConfig
 from ihlab.training.ensemble import best_stack
-from ihlab.training.fork import fork_config
 from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
@@ -60,27 +59,6 @@ def test_a_shipped_member_trained_again_is_equal(tmp_path):
     for step in (0, 90, 180):
         stored, trained = (run.model(step).state_dict() for run in (suite.run(name), again))
         torch.testing.assert_close(trained, stored, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", members.FORKED)
-def test_a_member_without_a_head_goes_on_from_another(tmp_path, monkeypatch, name):
-    """Its clamp becomes weights: the loaded model has no hook, and no clamp is left in its answers."""
-    source, step, clamp = members.FORKED[name]
-
-    def fewer(*args, **fields):
-        return fork_config(*args, **fields, steps=step + 2)
-
-    monkeypatch.setattr(members, "fork_config", fewer)
-    assert members.config(name).fork.step == step
-    [run] = suite.build([name], tmp_path, jobs=1, device="cpu")
-    model, clamped = suite.load(name, root=tmp_path), run.model()
-    tokens = suite.problem(model).clean
-    torch.testing.assert_close(model(tokens), clamped(tokens), rtol=0, atol=1e-5)
-    assert not model.layers[clamp.layer].attn.W_O[clamp.head].any()
-    heads = suite.truth(name, root=tmp_path)["heads"].set_index(["layer", "head"])
-    assert heads.loc[(clamp.layer, clamp.head), "effect"] == 0
-    assert f"from step {step} of {source}, without head" in suite.card(name, root=tmp_path)
 
 
 @pytest.mark.slow
@@ -141,7 +119,6 @@ def test_an_onset_is_halfway_from_the_best_guess_to_1_and_only_of_what_was_learn
             ("hops-vanilla-3-layers", 1),
             "seed is 1, but the suite has only seed 0 of hops-vanilla-3-layers.",
         ),
-        (("induction-vanilla-2-lost-head", 1), "seed is 1, but the suite has only seed 0"),
         (("hand-set-kv-shift", 1), "is set by hand: it has only seed 0 and step 0."),
     ],
 )
