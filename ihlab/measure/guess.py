@@ -22,18 +22,13 @@ def guess_of(batch: Batch, counted: Bool[np.ndarray, "batch pos"] | None = None)
         return math.nan
     commonest = np.bincount(batch.answers[asked]).max()
     itself = (batch.answers == batch.inputs)[asked].sum()
-    possible, hits = np.unique(batch.answers[scored]), 0.0
-    for tokens, answers, wanted in zip(batch.inputs, batch.answers, asked, strict=True):
-        positions = np.flatnonzero(wanted)
-        distinct, first = np.unique(tokens, return_index=True)
-        places = np.sort(first[np.isin(distinct, possible)])
-        candidates = np.searchsorted(places, positions, side="right") - np.isin(
-            tokens[positions], possible
-        )
-        seen_from = np.full(max(tokens.max(), possible[-1]) + 1, len(tokens))
-        seen_from[distinct] = first
-        right = (seen_from[answers[positions]] <= positions) & (
-            answers[positions] != tokens[positions]
-        )
-        hits += (right / np.maximum(candidates, 1)).sum()
+    possible, hits = set(batch.answers[scored].tolist()), 0.0
+    for row in np.flatnonzero(asked.any(axis=1)):
+        seen = set[int]()
+        columns = (of_row[row].tolist() for of_row in (batch.inputs, batch.answers, asked))
+        for token, answer, wanted in zip(*columns, strict=True):
+            if token in possible:
+                seen.add(token)
+            if wanted and answer != token and answer in seen:
+                hits += 1 / len(seen - {token})
     return float(max(commonest, itself, hits) / asked.sum())

@@ -147,10 +147,10 @@ def slices(batch: Batch) -> list[tuple[str, int]]:
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice gathered"]:
     """Mark the positions of `EvaluationBatch.index` whose answers belong to each slice."""
     answered = batch.answers != IGNORE
-    gathered = answered | (batch.targets != IGNORE)
-    of_group = {group: by_position(group, batch)[gathered] for group in batch.groups}
-    members = [answered[gathered] & (of_group[group] == value) for group, value in slices]
-    return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), gathered.sum()))
+    members = np.zeros((len(slices), *answered.shape), dtype=bool)
+    for member, (group, value) in zip(members, slices, strict=True):
+        member[:] = answered & (by_position(group, batch) == value)
+    return torch.from_numpy(members[:, answered | (batch.targets != IGNORE)])
 
 
 def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:

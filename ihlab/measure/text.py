@@ -1,7 +1,6 @@
 """Measures of a language model on text: bits per byte, and losses where induction could help."""
 
 import math
-from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -93,20 +92,15 @@ def position_classes(
     vocabulary = task.prepared.vocabulary
     classes = np.zeros(inputs.shape, dtype=np.int8)
     for row, (tokens, following) in enumerate(zip(inputs.tolist(), targets.tolist(), strict=True)):
-        text, ends_of, indexed = b"", defaultdict[bytes, list[int]](list), context
+        text = b""
         for place, (token, target) in enumerate(zip(tokens, following, strict=True)):
             text += vocabulary[token]
-            for end in range(
-                indexed, len(text)
-            ):  # contexts that end before the last byte, so that a byte follows
-                ends_of[text[end - context : end]].append(end)
-            indexed = max(indexed, len(text))
-            ends = ends_of.get(text[-context:], []) if len(text) >= context else []
-            if ends:
-                truth = vocabulary[target]
-                classes[row, place] = (
-                    ELIGIBLE if any(text.startswith(truth, end) for end in ends) else MISLED
-                )
+            copied, start = [], text.find(text[-context:])
+            while start + context < len(text):  # the last occurrence is the context itself
+                copied.append(text.startswith(vocabulary[target], start + context))
+                start = text.find(text[-context:], start + 1)
+            if copied:
+                classes[row, place] = ELIGIBLE if any(copied) else MISLED
     return classes
 
 

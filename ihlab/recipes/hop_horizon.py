@@ -77,14 +77,10 @@ def hop_measures(run: "Run") -> dict[str, float]:
 
 def by_hops(data: pd.DataFrame) -> pd.DataFrame:
     """Return the errors as one row per run and number of hops, with the columns `hops` and `error`."""
-    errors = {
-        column: int(column.removeprefix("error_"))
-        for column in map(str, data)
-        if column.startswith("error_")
-    }
-    named = data.drop(columns=["hops", "log2_hops"], errors="ignore").rename(columns=errors)
-    facts = [column for column in named if column not in errors.values()]
-    long = named.melt(facts, list(errors.values()), "hops", "error", ignore_index=False)
+    errors = [column for column in data if column.startswith("error_")]
+    facts = data.columns.drop([*errors, "hops", "log2_hops"], errors="ignore")
+    long = data.melt(facts, errors, "hops", "error", ignore_index=False)
+    long["hops"] = long["hops"].str.removeprefix("error_").astype(int)
     return long.sort_index(kind="stable", ignore_index=True)  # run by run
 
 
@@ -118,17 +114,10 @@ def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
     number of hops in the sequences is a lower bound.
     """
     rows = []
-    for cell in dict.fromkeys(map(Cell, data["attention"], data["n_layers"])):
-        models = data[(data["attention"] == cell.attention) & (data["n_layers"] == cell.n_layers)]
-        reached = 2 ** models["log2_hops"]
-        known = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
-        k_star = {"k_star": reached.median(), "low": reached.min(), "high": reached.max()}
-        rows.append(
-            {
-                **cell._asdict(),
-                **known,
-                "hops": " ".join(map(str, sorted(models["hops"]))),
-                **k_star,
-            }
-        )
+    for of_cell, models in data.groupby(["attention", "n_layers"], sort=False):
+        cell, reached = Cell(*of_cell), 2 ** models["log2_hops"]
+        row = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
+        row["hops"] = " ".join(map(str, sorted(models["hops"])))
+        row |= {"k_star": reached.median(), "low": reached.min(), "high": reached.max()}
+        rows.append(cell._asdict() | row)
     return pd.DataFrame(rows)

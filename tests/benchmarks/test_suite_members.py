@@ -12,28 +12,17 @@ from ihlab.suite.members import HAND_SET
 
 @pytest.mark.slow
 def test_every_member_has_a_row_and_a_picture(built, tmp_path, monkeypatch):
-    name = "triggers-kv-shift-1"
-    for other in [
-        each for each in HAND_SET if each not in ("hand-set-two-layers", "hand-set-kv-shift")
-    ]:
+    name, built_by_hand = "triggers-kv-shift-1", ("hand-set-two-layers", "hand-set-kv-shift")
+    for other in set(HAND_SET) - set(built_by_hand):
         monkeypatch.delitem(HAND_SET, other)  # of four layers, it takes a minute
     root = built(name)
     assert write(tmp_path, root) == tmp_path / "suite_members.md"
     page = (tmp_path / "suite_members.md").read_text()
-    rows = {
-        line.split(" | ")[0].removeprefix("| "): line.split(" | ")
-        for line in page.splitlines()
-        if "-" in line
-    }
-    found = [
-        suite.truth(name, seed, root=root)["accuracy"]["accuracy_source_2"] for seed in range(3)
-    ]
-    assert rows[name][1] == "0 of 3"
-    accuracy = rows[name][2].split("–")
-    assert (float(accuracy[0]), float(accuracy[-1])) == pytest.approx(
-        (min(found), max(found)), abs=0.0051
-    )
-    assert rows["hand-set-two-layers"][1:3] == ["1 of 1", "1.00"]
+    found = [suite.truth(name, seed, root=root)["accuracy"] for seed in range(3)]
+    accuracies = sorted(f"{each['accuracy_source_2']:.2f}" for each in found)
+    span = "–".join(dict.fromkeys((accuracies[0], accuracies[-1])))
+    assert f"| {name} | 0 of 3 | {span} | " in page
+    assert "| hand-set-two-layers | 1 of 1 | 1.00 | " in page
     assert "induction-vanilla-2" not in page
     for task in ("triggers", "hand-set"):
         assert f"(suite-{task}.png)" in page

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ihlab.measure.batches import draw, require_batch
-from tasks import IGNORE, ConfigError, InductionTask
+from tasks import ConfigError, InductionTask
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -36,19 +36,13 @@ def changed(array, value):
             r"targets as int64, \[4, 5\], but .* int64, \[4, 6\]",
         ),
         ({"answers": BATCH.answers.astype(np.int32)}, "answers as int32"),
-        ({"inputs": BATCH.inputs.tolist()}, "inputs as list, but"),
         ({"inputs": changed(BATCH.inputs, 20)}, "id 20 in inputs, but ids are 0 to 19"),
-        ({"inputs": changed(BATCH.inputs, IGNORE)}, "id -100 in inputs"),
         (
             {"targets": changed(BATCH.targets, -1)},
             "id -1 in targets, .* or -100 where nothing is scored",
         ),
         ({"document_starts": BATCH.inputs}, "document_starts as int64"),
-        ({"groups": {"half": np.zeros(4)}}, "group 'half' as float64"),
-        (
-            {"groups": {"half": np.zeros(6, dtype=int)}},
-            r"'half' as int64, \[6\], but .* integer, \[4\] or \[4, 6\]",
-        ),
+        ({"groups": {"half": [0, 0, 0, 0]}}, r"'half' as list, but .* integer, \[4\] or \[4, 6\]"),
     ],
 )
 def test_what_is_no_batch_of_the_task_is_named(change, words):

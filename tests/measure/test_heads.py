@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ihlab.measure.heads import pattern_scores, source_positions
+from ihlab.measure.heads import pattern_scores
 
 
 @pytest.mark.parametrize("alphabet", [4, 6, 9])
@@ -27,15 +27,3 @@ def test_scores_are_the_attention_summed_by_hand(alphabet):
                 found["first_position"].append(to[..., 0])
     for name, values in found.items():
         torch.testing.assert_close(scores[name], torch.stack(values).mean(dim=0))
-
-
-def test_the_six_tokens_of_the_guide():
-    places = source_positions(torch.tensor([[0, 1, 0, 2, 0, 1]]))
-    pairs = {
-        "prefix_matching": [[5, 2]],
-        "previous_token": [[2, 1], [3, 2], [4, 3], [5, 4]],
-        "duplicate_token": [[2, 0], [4, 0], [4, 2], [5, 1]],
-        "first_position": [[2, 0], [3, 0], [4, 0], [5, 0]],
-    }
-    for name, marked in places.items():
-        assert marked[0].nonzero().tolist() == pairs[name]

@@ -19,7 +19,6 @@ from ihlab.measure.metrics import (
     Evaluator,
     answer_places,
     held_out,
-    slices,
 )
 from ihlab.measure.probe import task_probe
 from ihlab.training.ensemble import of_each_member, over_members
@@ -37,21 +36,16 @@ def test_half_precision_is_not_summed_in_half_precision(dtype):
 
 
 def test_held_out_counts_by_hand():
-    """Loss and accuracies of a model, recomputed one position at a time from its logits."""
+    """Loss and accuracies of a model, from all of its logits."""
     task = InductionTask(vocab_size=48, length=12, score="first")
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=48, n_ctx=12))
     batch = draw(task, 5, "eval", 0, 40)
     halves = [evaluation_batch(batch.rows(0, 20)), evaluation_batch(batch.rows(20, 40))]
-    logits = model(torch.from_numpy(batch.inputs.copy())).detach()
-    losses, right, first_right = [], [], []
-    for row in range(40):
-        places = np.flatnonzero(batch.answers[row] != IGNORE)
-        hits = [logits[row, t].argmax().item() == batch.answers[row, t] for t in places]
-        right += hits
-        first_right.append(hits[0])
-        target = batch.targets[row, places[0]]
-        losses.append(-logits[row, places[0]].log_softmax(0)[target].item())
-    numbers = np.mean(losses), np.mean(right), np.mean(first_right)
+    logs = model(torch.from_numpy(batch.inputs.copy())).log_softmax(dim=-1).detach().numpy()
+    asked, scored = batch.answers != IGNORE, batch.targets != IGNORE
+    right = logs.argmax(axis=-1) == batch.answers
+    loss = -np.take_along_axis(logs[scored], batch.targets[scored][:, None], axis=1).mean()
+    numbers = loss, right[asked].mean(), right[range(40), asked.argmax(axis=1)].mean()
     assert list(held_out(model, halves).values()) == pytest.approx(numbers, rel=1e-5)
 
 
@@ -122,11 +116,6 @@ def with_groups():
     return Batch(inputs=ROWS, targets=TRAINED, answers=ASKED, groups={"hops": HOPS, "gap": GAPS})
 
 
-def test_slices_are_the_groups_that_answers_belong_to(with_groups):
-    assert slices(with_groups) == [("hops", 2), ("hops", 7), ("gap", 1), ("gap", 2), ("gap", 4)]
-    assert slices(Batch(inputs=ROWS, targets=TRAINED, answers=ASKED)) == []
-
-
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("cut", [4, 3])
 def test_accuracy_of_each_slice_by_hand(with_groups, offset, cut, monkeypatch):
@@ -161,27 +150,10 @@ def test_an_accuracy_over_nothing_is_not_a_number():
     assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()
 
 
-COPYING = [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)]
-
-
 # Attention to the answer
 
-
-def answered_at(rows: list[list[int]], at: list[int], answers: list[int]) -> Batch:
-    """Rows each asked at one position."""
-    tokens = np.array(rows)
-    asked = np.full_like(tokens, IGNORE)
-    asked[np.arange(len(rows)), at] = answers
-    return Batch(inputs=tokens, targets=asked, answers=asked)
-
-
-HAND_MADE = {
-    "one earlier occurrence": ([5, 7, 9, 5, 1, 1], 3, 7, {1}),
-    "two, both followed by the answer": ([5, 7, 9, 5, 7, 5], 5, 7, {1, 4}),
-    "two, one followed by something else": ([5, 7, 5, 6, 9, 5], 5, 7, {1}),
-    "the place is right before the query": ([3, 5, 7, 5, 1, 1], 3, 7, {2}),
-    "the answer is the token itself, followed by itself": ([5, 5, 9, 5, 1, 1], 3, 5, {1}),
-}
+PLACED = ([5, 7, 9, 5, 1, 1], 3, 7)
+"""A sequence, the position where its answer is asked, and the answer: it follows the first 5."""
 NO_PLACE = {
     "never seen before": ([5, 7, 9, 8, 1, 1], 3, 7),
     "followed by something else": ([5, 6, 9, 5, 7, 7], 3, 7),
@@ -189,25 +161,25 @@ NO_PLACE = {
 }
 
 
-def test_an_answers_places_by_hand():
-    rows, at, answers, places = zip(*HAND_MADE.values(), strict=True)
-    found = answer_places(answered_at(list(rows), list(at), list(answers)))
-    assert found is not None
-    assert found.query.tolist() == list(at)
-    assert [set(np.flatnonzero(row)) for row in found.places.numpy()] == list(places)
+def answered_at(*asked) -> Batch:
+    """Sequences that are each asked at one position."""
+    rows, at, answers = zip(*asked, strict=True)
+    targets = np.full_like(rows, IGNORE)
+    targets[np.arange(len(rows)), at] = answers
+    return Batch(inputs=np.array(rows), targets=targets, answers=targets)
 
 
 @pytest.mark.parametrize("name", NO_PLACE)
 def test_a_task_with_a_row_whose_answer_has_no_place_has_none(name):
-    row, at, answer = NO_PLACE[name]
-    assert answer_places(answered_at([row], [at], [answer])) is None
-    good, good_at, good_answer, _ = HAND_MADE["one earlier occurrence"]
-    assert answer_places(answered_at([good, row], [good_at, at], [good_answer, answer])) is None
-    nothing = np.full((1, 6), IGNORE)
-    assert answer_places(Batch(inputs=np.array([good]), targets=nothing, answers=nothing)) is None
+    assert answer_places(answered_at(PLACED)) is not None
+    assert answer_places(answered_at(NO_PLACE[name])) is None
+    assert answer_places(answered_at(PLACED, NO_PLACE[name])) is None
 
 
-@pytest.mark.parametrize("task", COPYING, ids=lambda t: t.kind)
+@pytest.mark.parametrize(
+    "task",
+    [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)],
+)
 def test_attention_to_the_answer_is_recorded_on_the_tasks_own_rows(task):
     """Of every head, against a walk through the first rows of the held-out set."""
     model = Transformer(ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=64))

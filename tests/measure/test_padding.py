@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.measure.heads import best_offset, pattern_scores, source_positions
+from ihlab.measure.heads import best_offset, pattern_scores
 from ihlab.measure.padding import moved_batch
 from ihlab.model.lens.padding import mask_of
-from tasks import IGNORE, Batch, ConfigError
+from tasks import Batch, ConfigError
 
 LENGTHS = (10, 8, 6)
 
@@ -37,14 +37,11 @@ def padded(tokens, patterns, side):
 def test_padded_rows_score_what_they_score_alone(side):
     tokens, patterns = rows()
     ids, mask, whole = padded(tokens, patterns, side)
-    scores = pattern_scores(whole, ids, mask_of(ids, mask))
-    places = [source_positions(row[None]) for row in tokens]
-    for name, score in scores.items():
-        total, count = torch.zeros(2, 3), 0
-        for pattern, of_row in zip(patterns, places, strict=True):
-            total = total + (pattern * of_row[name]).sum(dim=(2, 3))
-            count += int(of_row[name].any(dim=-1).sum())
-        torch.testing.assert_close(score, total / count)
+    for i, (row, pattern) in enumerate(zip(tokens, patterns, strict=True)):
+        alone = pattern_scores(pattern[:, None], row[None])
+        scores = pattern_scores(whole[:, [i]], ids[[i]], mask_of(ids[[i]], mask[[i]]))
+        for name, score in scores.items():
+            torch.testing.assert_close(score, alone[name])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -75,12 +72,10 @@ def test_an_induction_head_has_no_offset_where_tokens_repeat_at_one_distance():
 
 def test_the_masks_a_caller_may_give():
     ids = torch.tensor([[7, 1, 2], [0, 0, 3]])
-    assert mask_of(ids) is None
-    assert mask_of(ids, torch.ones(2, 3)) is None
-    expected = torch.tensor([[True] * 3, [False, False, True]])
-    for real in (mask_of(ids, expected.int().tolist()), mask_of(ids, padding=0)):
-        torch.testing.assert_close(real, expected)
-    assert mask_of(ids, padding=9) is None
+    for given in ({}, {"attention_mask": torch.ones(2, 3)}, {"padding": 9}):
+        assert mask_of(ids, **given) is None
+    for given in ({"attention_mask": [[1, 1, 1], [0, 0, 1]]}, {"padding": 0}):
+        assert mask_of(ids, **given).tolist() == [[True] * 3, [False, False, True]]
     for wrong, sentence in (
         ([[1, 1], [1, 1]], r"the shape \[2, 2\], but the tokens are \[2, 3\]"),
         ([[1, 1, 1], [1, 1]], "sequences of one length"),
@@ -93,13 +88,12 @@ def test_the_masks_a_caller_may_give():
 
 def test_a_batch_is_moved_with_its_targets_and_groups():
     inputs = np.array([[0, 0, 5, 6], [1, 2, 3, 0]])
-    targets = np.array([[IGNORE, IGNORE, IGNORE, 9], [IGNORE, 8, IGNORE, IGNORE]])
     groups = {"gap": inputs * 10, "hops": np.array([1, 2])}
-    moved, real = moved_batch(
-        Batch(inputs, targets, groups=groups), mask_of(torch.from_numpy(inputs), padding=0)
-    )
+    batch = Batch(inputs, inputs + 7, inputs + 8, groups)
+    moved, real = moved_batch(batch, mask_of(torch.from_numpy(inputs), padding=0))
     assert moved.inputs.tolist() == [[5, 6, 0, 0], [1, 2, 3, 0]]
-    assert moved.targets.tolist() == [[IGNORE, 9, IGNORE, IGNORE], [IGNORE, 8, IGNORE, IGNORE]]
-    assert moved.groups["gap"].tolist() == (moved.inputs * 10).tolist()
+    for array, difference in ((moved.targets, 7), (moved.answers, 8)):
+        assert (array == moved.inputs + difference).all()
+    assert (moved.groups["gap"] == moved.inputs * 10).all()
     assert moved.groups["hops"].tolist() == [1, 2]
     torch.testing.assert_close(real, torch.from_numpy(moved.inputs != 0))

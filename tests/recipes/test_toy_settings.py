@@ -2,7 +2,6 @@
 come out each way.
 """
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,19 +10,7 @@ from ihlab.recipes.toy_questions import TUNED, asked
 from ihlab.recipes.toy_settings import HOPS, INDUCTION1, SETTINGS, setting_config
 from ihlab.study.ask import claims_of
 from ihlab.study.claim import NOT_TESTED, judged
-from tasks import MultiHopTask
 from tests.comparisons import AROUND, NEVER, cell
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_every_sequence_begins_with_a_token_that_says_nothing_of_the_answer(setting):
-    task = setting_config(setting).task
-    batch = task.batch(4, np.random.default_rng(0))
-    if isinstance(task, MultiHopTask):
-        assert (batch.inputs[:, 0] < task.first_letter).all()
-    else:
-        assert (batch.inputs[:, 0] == task.vocab_size - 1).all()
-        assert (batch.inputs[:, 1:] < task.vocab_size - 1).all()
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
