@@ -162,9 +162,8 @@ class Problem:
         with torch.no_grad(), own_settings():
             logits = list(map(self.model.differentiable_logits, (self.clean, self.corrupted)))
             for _ in range(SHUFFLES):
-                circle = torch.randperm(n, generator=generator)
-                other = circle.roll(1)[circle.argsort()]  # no prompt keeps its own answers
-                other = other.to(self.clean.device)
+                circle = torch.randperm(n, generator=generator).to(self.clean.device)
+                other = circle[circle.argsort() - 1]  # no prompt keeps its own answers
                 clean, corrupted = map(self._shuffled(other), logits)
                 if torch.allclose(clean, ends[0]) and torch.allclose(corrupted, ends[1]):
                     return True

@@ -79,7 +79,8 @@ class EvaluationBatch:
     """A batch of an evaluation: its tokens, and every position that has a target or an answer.
 
     `first` marks the first answer of each sequence; `queries` are the `query_positions` of all
-    gathered positions. The counts are Python integers: reading them does not synchronise a device.
+    gathered positions. `counts` are those of targets, answers and first answers: Python integers,
+    so that reading them does not synchronise a device.
     """
 
     tokens: Int64[Tensor, "batch pos"]
@@ -88,9 +89,7 @@ class EvaluationBatch:
     answers: Int64[Tensor, " gathered"]
     first: Bool[Tensor, " gathered"]
     queries: Int64[Tensor, "batch query"] | None
-    n_targets: int
-    n_answers: int
-    n_first: int
+    counts: tuple[int, int, int]
     starts: Bool[Tensor, "batch pos"] | None = None
 
 
@@ -110,9 +109,7 @@ def evaluation_batch(batch: Batch, device: torch.device | None = None) -> Evalua
         answers=answers,
         first=is_first,
         queries=query_positions(wanted),
-        n_targets=int(has_target.sum()),
-        n_answers=int(has_answer.sum()),
-        n_first=int(first.sum()),
+        counts=(int(has_target.sum()), int(has_answer.sum()), int(first.sum())),
         starts=document_starts(batch),
     )
     return each_tensor(gathered, lambda x: x.to(device))

@@ -98,12 +98,18 @@ def mean_attention(
     """Return attention summed over each query's marked keys, averaged over the queries that have
     any.
 
-    Sums are in float32 at least. In half precision their rounding errors exceed the differences
-    between scores.
+    Sums are in float32 at least (`_wide`).
     """
-    patterns = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
+    patterns = _wide(patterns)
     queries = places.any(dim=-1).sum()
     return torch.einsum("...bhqk,bqk->...h", patterns, places.to(patterns.dtype)) / queries
+
+
+def _wide(patterns: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return patterns in float32 or float64. In half precision, rounding errors of sums exceed the
+    differences between scores.
+    """
+    return patterns.to(torch.promote_types(patterns.dtype, torch.float32))
 
 
 def follows(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
@@ -134,6 +140,7 @@ def best_offset(
     least the fraction `FEWEST` of the positions. `real` marks tokens; padding is left out.
     """
     patterns, tokens, real = moved_patterns(patterns, tokens, real)
+    patterns = _wide(patterns)
     free = ~(follows(tokens) | duplicates(tokens))
     if real is not None:
         free &= real[:, :, None] & real[:, None, :]
@@ -141,11 +148,9 @@ def best_offset(
     weights = []
     for back in range(tokens.shape[1] // 2 + 1):
         counted = free.diagonal(-back, 1, 2)
-        attention = patterns.diagonal(-back, 3, 4).to(
-            torch.promote_types(patterns.dtype, torch.float32)
-        )
         n = int(counted.sum())
-        total = torch.einsum("lbhq,bq->lh", attention, counted.to(attention))
+        attention = patterns.diagonal(-back, 3, 4)
+        total = torch.einsum("lbhq,bq->lh", attention, counted.to(patterns))
         weights.append(total / n if n >= fewest else torch.full_like(total, -torch.inf))
     weight, offset = torch.stack(weights).max(dim=0)
     judged = weight > -torch.inf

@@ -122,7 +122,7 @@ def _fractions(
     slices: Sequence[tuple[str, int]],
     n_in_slices: Sequence[int],
 ) -> dict[str, float]:
-    totals = np.array([(batch.n_targets, batch.n_answers, batch.n_first) for batch in batches])
+    totals = np.array([batch.counts for batch in batches])
     names = ["eval_loss", "accuracy", "accuracy_first"]
     names += [f"accuracy_{group}_{value}" for group, value in slices]
     row = {}

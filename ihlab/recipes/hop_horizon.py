@@ -33,9 +33,8 @@ class Cell(NamedTuple):
     @property
     def variant(self) -> str:
         """Value of `ModelConfig.attention`."""
-        return next(
-            variant for variant, label in ATTENTION_LABELS.items() if label == self.attention
-        )
+        labels = list(ATTENTION_LABELS.values())
+        return list(ATTENTION_LABELS)[labels.index(self.attention)]
 
     def by_hand(self) -> int:
         """Return the maximum number of hops that a hand-built model follows."""

@@ -6,7 +6,6 @@ what the bench measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -152,9 +151,9 @@ def run_bench(
         report(f"{number} of {groups.ngroups} problems: {member}, step {step}, {corruption}")
         by_metric = standard_problems(member, step, corruption)
         for kind, rows in group.groupby("nodes", sort=False):
-            truths = Truths([by_metric[metric] for metric in rows["metric"]], str(kind))
-            for i, key in enumerate(rows["key"]):
-                setting = Setting(truths, i)
+            problems = [by_metric[metric] for metric in rows["metric"]]
+            measured = measured_settings(problems, str(kind))
+            for key, setting in zip(rows["key"], measured, strict=True):
                 for name, entry in entries.items():
                     cost = _measure(setting, key, entry, methods[name])
                     if cost and kind == "head":
@@ -191,81 +190,53 @@ def _measure(setting: "Setting", key: str, entry: Entry, stored: Entry | None) -
     return cost
 
 
-class Truths:
-    """The truths of problems that differ only in their metric. Each is measured when it is first
-    needed.
-    """
-
-    def __init__(self, problems: Sequence[Problem], nodes: str) -> None:
-        self.problems, self.nodes = problems, nodes
-
-    @cached_property
-    def effects(self) -> list[Tensor]:
-        """The exact effects of each problem."""
-        return effects_by_metric(self.problems, self.nodes)
-
-    @cached_property
-    def reverse(self) -> list[Tensor]:
-        """The exact effects of the reverse direction."""
-        swapped = [each.swapped for each in self.problems]
-        return [-effects for effects in effects_by_metric(swapped, self.nodes)]
-
-    @cached_property
-    def circuits(self) -> list[Faithfulness] | None:
-        """The faithfulness of all circuits of heads; None for other nodes, and for more than
-        `SMALL` heads.
-        """
-        if self.nodes != "head" or len(self.problems[0].nodes("head")) > SMALL:
-            return None
-        return faithfulness_by_metric(self.problems)
+def measured_settings(problems: Sequence[Problem], nodes: str) -> list["Setting"]:
+    """Return the settings of problems that differ only in their metric, with their truths."""
+    effects = effects_by_metric(problems, nodes)
+    reverse = effects_by_metric([each.swapped for each in problems], nodes)
+    circuits: Sequence[Faithfulness | None] = [None] * len(problems)
+    if nodes == "head" and len(problems[0].nodes("head")) <= SMALL:
+        circuits = faithfulness_by_metric(problems)
+    columns = zip(problems, effects, reverse, circuits, strict=True)
+    return [Setting(nodes, *of_problem) for of_problem in columns]
 
 
 class Setting:
-    """One of the problems of some truths."""
+    """A problem and a kind of nodes. `truths` are those of the `TRUTHS` that it has."""
 
-    def __init__(self, truths: Truths, i: int) -> None:
-        self.problem, self.nodes = truths.problems[i], truths.nodes
-        self._truths, self._i = truths, i
-
-    @cached_property
-    def effect(self) -> Estimate:
-        """The mean exact effect of each node."""
-        return _comparable(over_prompts(self._truths.effects[self._i]))
+    def __init__(
+        self,
+        nodes: str,
+        problem: Problem,
+        effects: Float[Tensor, "prompt node"],
+        back: Float[Tensor, "prompt node"],
+        circuits: Faithfulness | None,
+    ) -> None:
+        self.problem, self.nodes = problem, nodes
+        self.truths = {"exact": over_prompts(effects), "exact-reverse": -over_prompts(back)}
+        if circuits is not None:
+            values = shapley_values(circuits(range(circuits.all + 1)))
+            self.truths["shapley"] = values * problem.swing
+        for name, truth in self.truths.items():  # as entries store it: equal on every processor
+            self.truths[name] = np.array(significant(without_noise(truth)), dtype=float)
+        self._scores = ProblemScores(problem, self.truths["exact"], circuits)
 
     def truth(self, name: str) -> Estimate:
         """Return one of the `TRUTHS`. Raises `ConfigError` for the Shapley values of too many heads
         or other nodes.
         """
-        if name == "exact":
-            return self.effect
-        if name == "exact-reverse":
-            return _comparable(over_prompts(self._truths.reverse[self._i]))
-        circuits = self._truths.circuits
-        if circuits is None:
-            raise ConfigError(
-                f"Shapley values are those of heads, in models of at most {SMALL} heads."
-            )
-        values = shapley_values(circuits[self._i](range(circuits[self._i].all + 1)))
-        return _comparable(values * self.problem.swing)
-
-    @cached_property
-    def _scores(self) -> ProblemScores:
-        circuits = self._truths.circuits
-        measured = None if circuits is None else circuits[self._i]
-        return ProblemScores(self.problem, self.effect, measured)
-
-    @cached_property
-    def _sizes(self) -> dict[str, Estimate]:
-        """The sizes of the truths, by the name of their score."""
-        names = TRUTHS if self._truths.circuits is not None else TRUTHS[:2]
-        return {name: np.abs(self.truth(name)) for name in names}
+        require(
+            name in self.truths,
+            f"Shapley values are those of heads, in models of at most {SMALL} heads.",
+        )
+        return self.truths[name]
 
     def scores(self, estimate: Estimate) -> list[float]:
         """Return the `SCORES` of estimates."""
-        common, size, effect = self._scores.of(estimate), np.abs(estimate), self.effect
+        common, size, effect = self._scores.of(estimate), np.abs(estimate), self.truths["exact"]
         ranks, tied = {}, size == size.max()
-        for name, truth in self._sizes.items():
-            ranks[name] = rank_correlations(size[None], truth[None])[0]
+        for name, truth in self.truths.items():
+            ranks[name] = rank_correlations(size[None], np.abs(truth)[None])[0]
         true, largest = self._scores.true.sum(), np.abs(effect).argmax()
         of_largest = estimate[largest] / effect[largest] if effect[largest] else np.nan
         return [
@@ -296,11 +267,6 @@ class Setting:
             f"The entry has {len(estimate)} numbers for {key}, but must have {n}.",
         )
         return estimate
-
-
-def _comparable(truth: Estimate) -> Estimate:
-    """Return a truth as entries store it, so that equal nodes are equal on every processor."""
-    return np.array(significant(without_noise(truth)), dtype=float)
 
 
 def significant(values: Sequence[float] | Estimate) -> list[float | None]:

@@ -47,7 +47,7 @@ def test_an_evaluation_batch_marks_the_first_answer_of_each_row():
     assert batch.first.tolist() == [False, True, False, True, False, False]
     assert batch.answers.tolist() == [IGNORE, 2, 1, 3, 3, 3]
     assert batch.targets.tolist() == [2] + 5 * [IGNORE]
-    assert (batch.n_targets, batch.n_answers, batch.n_first) == (1, 5, 2)
+    assert batch.counts == (1, 5, 2)
 
 
 @pytest.mark.parametrize("largest", [384, 383])

@@ -3,7 +3,7 @@ is ranked.
 """
 
 import json
-from itertools import combinations, permutations, product
+from itertools import permutations, product
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,7 +16,7 @@ from ihlab import suite
 from ihlab.attribution import METHODS, attribute, exact, problem
 from ihlab.attribution.problems import POSITIONS
 from ihlab.cli import main
-from ihlab.suite.bench import SCORES, TRUTHS, Setting, Truths, new_entry, run_bench, settings
+from ihlab.suite.bench import SCORES, TRUTHS, measured_settings, new_entry, run_bench, settings
 from ihlab.suite.entries import differences, entry_text, read_entries, read_entry
 from ihlab.suite.leaderboard import page, scores_table, summary
 from ihlab.suite.standard import VERSION
@@ -89,38 +89,37 @@ def test_truths_are_right_and_controls_are_at_chance(entries):
 
 @torch.no_grad()
 def test_regret_shapley_values_and_the_worst_ablation_are_over_all_circuits(p, entries):
-    """The oracle patches the heads of every set by plain hooks."""
-    sets = [frozenset(chosen) for size in range(5) for chosen in combinations(range(4), size)]
-    model = p.model.module
+    """The oracle patches the heads of every set by plain hooks. Bit i of a set is head i."""
+    sets, model = np.arange(16), p.model.module
     _, cache = model.run_with_cache(p.corrupted)
 
     def metric(heads):
         def hook(z, hook):
             for head in range(2):
-                if 2 * hook.layer() + head not in heads:
+                if not heads >> 2 * hook.layer() + head & 1:
                     z[:, :, head] = cache[hook.name][:, :, head]
             return z
 
         hooks = [(lambda name: name.endswith("hook_z"), hook)]
         return p.metric(model.run_with_hooks(p.clean, fwd_hooks=hooks)).mean().item()
 
-    values = np.array([metric(heads) for heads in sets])
-    f = dict(zip(sets, (values - values[0]) / (values[-1] - values[0]), strict=True))
-    shapley = np.zeros(4)
+    def nested(order):
+        """The faithfulness of the sets that keep ever more heads."""
+        return f[np.cumsum([0, *(1 << np.array(order))])]
+
+    values = np.array([metric(heads) for heads in sets.tolist()])
+    f, shapley = (values - values[0]) / (values[-1] - values[0]), np.zeros(4)
     for order in permutations(range(4)):
-        for k, head in enumerate(order):
-            shapley[head] += (f[frozenset(order[: k + 1])] - f[frozenset(order[:k])]) / 24
+        shapley[list(order)] += np.diff(nested(order)) / 24
     found = np.array(entries["shapley"]["estimates"][HEADS]) / p.swing
     assert found == pytest.approx(shapley, abs=1e-3)
-    best = [max(value for heads, value in f.items() if len(heads) == size) for size in range(5)]
+    best = [f[np.bitwise_count(sets) == size].max() for size in range(5)]
+    n = int((exact(p)["effect"].abs() >= 0.1 * abs(p.swing)).sum())
     for method in ("exact", "attribution-patching"):
         estimate, scores = (entries[method][name][HEADS] for name in ("estimates", "scores"))
-        order = np.argsort(-np.array(estimate) * np.sign(p.swing))
-        nested = [f[frozenset(order[:size])] for size in range(5)]
-        n = int((exact(p)["effect"].abs() >= 0.1 * abs(p.swing)).sum())
-        chosen = set(np.argsort(-np.abs(estimate))[:n])
-        worst = min(value for heads, value in f.items() if heads >= chosen)
-        right = [np.trapezoid(best, dx=1 / 4) - np.trapezoid(nested, dx=1 / 4), worst]
+        falling = nested(np.argsort(-np.array(estimate) * np.sign(p.swing)))
+        chosen = (1 << np.argsort(-np.abs(estimate))[:n]).sum()
+        right = [np.trapezoid(best - falling, dx=1 / 4), f[sets & chosen == chosen].min()]
         assert scores[SCORES.index("regret") :] == pytest.approx(right, abs=1e-3)
         rank = pd.Series(np.abs(estimate)).corr(pd.Series(np.abs(shapley)), method="spearman")
         assert scores[SCORES.index("shapley_rank")] == pytest.approx(rank, abs=1e-3)
@@ -135,7 +134,7 @@ def test_rounding_errors_of_another_processor_change_no_score():
     for factor in (1.0, 1.0 + 2e-7):
         for weight in model.parameters():
             weight.data.mul_(factor)
-        setting = Setting(Truths([suite.problem(model)], "input"), 0)
+        [setting] = measured_settings([suite.problem(model)], "input")
         found.append(setting.scores(np.array([0.0, 0.0, 3e-8, 1e-7, 1.0, -4e-8])))
     np.testing.assert_allclose(*found, atol=1e-3)
     assert found[0][SCORES.index("first")] in (0, 1)
