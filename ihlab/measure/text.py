@@ -12,7 +12,7 @@ from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
 from tasks import IGNORE, TextTask
-from tasks.config import require
+from tasks.config import require, require_integer
 
 REST, ELIGIBLE, MISLED = 0, 1, 2
 CLASSES = {ELIGIBLE: "eligible", MISLED: "misled", REST: "rest"}
@@ -86,9 +86,10 @@ def position_classes(
     - `REST`: the context does not occur earlier.
 
     Contexts are counted in bytes, so that models with different tokenizers are compared at the same
-    places. Raises `ConfigError` for positions without a target.
+    places. Raises `ConfigError` for positions without a target, and for a context below 1.
     """
     _require_all_targets(targets)
+    require_integer("context", context, 1)
     vocabulary = task.prepared.vocabulary
     classes = np.zeros(inputs.shape, dtype=np.int8)
     for row, (tokens, following) in enumerate(zip(inputs.tolist(), targets.tolist(), strict=True)):
