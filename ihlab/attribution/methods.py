@@ -233,7 +233,7 @@ def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
     before = activations(problem, problem.corrupted, in_each_layer(problem, "pattern"))
     table = problem.nodes(nodes)
     columns = [name for name in table if name not in ("head", "to_head")]
-    of_heads = table.groupby(columns, sort=False).indices
+    of_heads: Any = table.groupby(columns, sort=False).indices
     changes: PatternChanges = []
 
     def add(pattern: Tensor, *key: Any) -> None:

@@ -390,7 +390,7 @@ def counted(problem: Problem) -> Iterator[dict[str, float]]:
         nonlocal depth
         depth -= 1
         logits = getattr(output, "logits", output)
-        shape = logits.shape if isinstance(logits, Tensor) else ()
+        shape = logits.shape if isinstance(logits, Tensor) else torch.Size()
         if depth or shape[2:] != (problem.model.d_vocab,):
             return
         share = shape[:2].numel() / problem.clean.numel()

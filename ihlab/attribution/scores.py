@@ -1,7 +1,7 @@
 """Scores of methods against exact effects: ranks, recall, signs, faithfulness and cost."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -203,10 +203,10 @@ class ProblemScores:
 def drawn(problem: Problem, method: str, nodes: str) -> list[Float[np.ndarray, " node"]]:
     """Return the estimates of a control, one array for each of its draws."""
     draws = {"constant": 0, "previous-position": len(problem.nodes(nodes)), "random": DRAWS}
-    estimates = []
+    estimates, control = [], cast(Callable[..., Tensor], METHODS[method])
     for draw in range(max(1, draws[method])):
         options = [draw] if draws[method] else []
-        estimates.append(over_prompts(METHODS[method](problem, nodes, *options)))
+        estimates.append(over_prompts(control(problem, nodes, *options)))
     return estimates
 
 

@@ -3,7 +3,7 @@ where it passes 0.1.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -76,9 +76,9 @@ def hop_measures(run: "Run") -> dict[str, float]:
 
 def by_hops(data: pd.DataFrame) -> pd.DataFrame:
     """Return the errors as one row per run and number of hops, with the columns `hops` and `error`."""
-    errors = [column for column in data if column.startswith("error_")]
+    errors = [column for column in map(str, data) if column.startswith("error_")]
     facts = data.columns.drop([*errors, "hops", "log2_hops"], errors="ignore")
-    long = data.melt(facts, errors, "hops", "error", ignore_index=False)
+    long = data.melt(facts.tolist(), errors, "hops", "error", ignore_index=False)
     long["hops"] = long["hops"].str.removeprefix("error_").astype(int)
     return long.sort_index(kind="stable", ignore_index=True)  # run by run
 
@@ -113,10 +113,11 @@ def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
     number of hops in the sequences is a lower bound.
     """
     rows = []
-    for of_cell, models in data.groupby(["attention", "n_layers"], sort=False):
+    groups: Any = data.groupby(["attention", "n_layers"], sort=False)
+    for of_cell, models in groups:
         cell, reached = Cell(*of_cell), 2 ** models["log2_hops"]
-        row = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
-        row["hops"] = " ".join(map(str, sorted(models["hops"])))
-        row |= {"k_star": reached.median(), "low": reached.min(), "high": reached.max()}
-        rows.append(cell._asdict() | row)
+        known = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
+        hops = {"hops": " ".join(map(str, sorted(models["hops"])))}
+        k_star = {"k_star": reached.median(), "low": reached.min(), "high": reached.max()}
+        rows.append({**cell._asdict(), **known, **hops, **k_star})
     return pd.DataFrame(rows)
