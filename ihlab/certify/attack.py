@@ -19,17 +19,14 @@ import torch
 from jaxtyping import Float
 
 from ihlab.certify.failure import ANSWER, EARLIER, attention, explained, roles_in
-from ihlab.certify.rules import Tokens, rule_for
-from ihlab.certify.search import Answers, Margins, Search, margins_of, without_scale
+from ihlab.certify.rules import Rule, Tokens, rule_for
+from ihlab.certify.search import Answers, Search, margins_after, margins_of, without_scale
 from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
 from ihlab.runtime.progress import tracked
 from ihlab.runtime.settings import own_settings
-from ihlab.training.run import Run
 from tasks import StoredTask
 from tasks.config import choose, require, require_integer
-
-SUPPORTS = ("task", "any")
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,16 +36,12 @@ class Attack:
     `table` has one row per question, smallest margin first:
 
     - `query`: the last token; `answer`: the right next token;
-    - `position`, `answer_position`: where the query stands earlier in `worst` (with several hops:
-      the place from which the last hop leads), and where the answer stands. Both are missing for
-      n-grams, whose answer is not copied;
+    - `position`, `answer_position`: where the query and then the answer stand earlier in `worst`;
     - `sampled_margin`, `margin`: logit(answer) minus the largest other logit, after the sequence
       that the task drew and after `worst`; `wrong`: whether `margin` is 0 or less; `mistaken_for`:
       the token with the largest other logit;
     - `in_task`: whether the task could draw `worst` with this answer; missing if it is not known
       what the task draws;
-    - `lowered`: the margin of `worst` that the search lowered: `margin`, or with before_norm=True
-      the same before the final norm's scale divides it;
     - `how`: which heads' attention changed between the two sequences, in words;
     - `sampled`, `worst`: the tokens, of which the last is the query.
 
@@ -125,30 +118,31 @@ def attack(
     By default 24 questions of 32 tokens and 117 ids take about a minute on one core. A longer
     search, such as restarts=16 and sweeps=4, can find worse sequences.
 
-    Raises `ConfigError` without a task, for support="task" where it is not known what the task
-    draws, and for a length at which the task has too few questions.
+    Raises `ConfigError` without a task, for tasks of several hops and of n-grams, for support="task"
+    where it is not known what the task draws, and for a length at which the task has too few questions.
     """
     for name, value in (("questions", questions), ("restarts", restarts), ("sweeps", sweeps)):
         require_integer(name, value, 1)
-    require_integer("seed", seed, 0)
-    choose("support", support, SUPPORTS)
-    if isinstance(source, Run) and task is None:
-        source.require_task()
+    choose("support", support, ("task", "any"))
     model = opened_model(source, "the worst sequences are found by running a model")
     task = getattr(model.module, "trained_on", None) if task is None else task
-    known = task is not None and not isinstance(task, StoredTask)
-    require(known, f"The task of the {model.name} is unknown: give a task.")
-    searched = without_scale(model) if before_norm else model
+    require(
+        task is not None and not isinstance(task, StoredTask),
+        f"The task of the {model.name} is unknown: give a task.",
+    )
+    searched = model
+    if before_norm:
+        searched = without_scale(model)
     search = Search(searched, rule_for(task, support), support, np.random.default_rng(seed))
     sampled, answer = search.asked(task, questions, length, seed)
-    least, worst = search.margins(sampled, answer), sampled
+    least, worst = margins_after(searched, sampled, answer), sampled
     for restart in tracked(range(restarts), "searching"):
         tokens, n_places = worst, worst.shape[1]
         if restart % 2:  # far from the worst sequence so far, and near to it, in turn
             tokens = search.shaken(worst, answer, n_places)
         elif restart:
             tokens = search.shaken(worst, answer, max(2, n_places // 4))
-        margins = search.margins(tokens, answer)
+        margins = margins_after(searched, tokens, answer)
         for _ in range(sweeps):
             before = margins
             for places in search.orders(sampled).T:
@@ -157,29 +151,23 @@ def attack(
                 break
         better = margins < least
         least, worst = np.where(better, margins, least), np.where(better[:, None], tokens, worst)
-    return _reported(search, model, task, sampled, worst, answer, least)
+    return _reported(search.rule, model, task, sampled, worst, answer)
 
 
 def _reported(
-    search: Search,
-    model: HeadModel,
-    task: Any,
-    sampled: Tokens,
-    worst: Tokens,
-    answer: Answers,
-    lowered: Margins,
+    rule: Rule, model: HeadModel, task: Any, sampled: Tokens, worst: Tokens, answer: Answers
 ) -> Attack:
     """Run the model on the sequences as they are, and tabulate what it does."""
-    rule = search.rule
     margin, rival = margins_of(model.logits(torch.from_numpy(worst))[:, -1], answer)
     sampled_margin, _ = margins_of(model.logits(torch.from_numpy(sampled))[:, -1], answer)
-    roles = [[roles_in(rule, row) for row in rows] for rows in (sampled, worst)]
     patterns, worst_patterns = attention(model, sampled), attention(model, worst)
-    how = [""] * len(worst)
-    if patterns is not None and worst_patterns is not None:
-        for i, row in enumerate(worst):
+    how, roles = [""] * len(worst), []
+    for i, row in enumerate(worst):
+        roles.append(roles_in(row))
+        if patterns is not None and worst_patterns is not None:
             of_both = patterns[i], worst_patterns[i]
-            how[i] = explained(of_both, (roles[0][i], roles[1][i]), row, task)
+            how[i] = explained(of_both, (roles_in(sampled[i]), roles[i]), row, task)
+    places = pd.DataFrame(roles)
     drawable: Any = rule.drawable(worst[:, rule.begin :], answer)
     if drawable is None:
         drawable = [None] * len(worst)
@@ -187,14 +175,13 @@ def _reported(
         {
             "query": worst[:, -1],
             "answer": answer,
-            "position": pd.array([each.get(EARLIER) for each in roles[1]], dtype="Int64"),
-            "answer_position": pd.array([each.get(ANSWER) for each in roles[1]], dtype="Int64"),
+            "position": places[EARLIER].astype("Int64"),
+            "answer_position": places[ANSWER].astype("Int64"),
             "sampled_margin": sampled_margin,
             "margin": margin,
             "wrong": ~(margin > 0),
             "mistaken_for": rival,
             "in_task": pd.array(drawable, dtype="boolean"),
-            "lowered": lowered,
             "how": how,
             "sampled": sampled.tolist(),
             "worst": worst.tolist(),

@@ -156,8 +156,9 @@ class Certificate:
             self.task is not None,
             "A certificate of your own automata is not stored: only tasks are.",
         )
-        columns = self.table[[*COLUMNS]].astype(COLUMNS)
-        tensors = {name: torch.tensor(columns[name].to_numpy()) for name in COLUMNS}
+        tensors = {}
+        for name, dtype in COLUMNS.items():
+            tensors[name] = torch.tensor(self.table[name].to_numpy(dtype))
         tensors["verdict"] = torch.tensor(self.table["verdict"].map(VERDICTS.index).to_numpy())
         walks = [torch.tensor(walk, dtype=torch.int32) for walk in self.table["worst"]]
         tensors["worst"] = pad_sequence(walks, batch_first=True, padding_value=-1)
@@ -283,7 +284,7 @@ def require_lengths(lengths: Any) -> list[int]:
         len(wanted) > 0 and max(wanted) <= LONGEST,
         f"lengths is {shown(wanted)}, but must be numbers of tokens from 2 to {LONGEST}.",
     )
-    return sorted({int(length) for length in wanted})
+    return sorted({*map(int, wanted)})
 
 
 def model_digest(model: Transformer) -> str:
@@ -319,10 +320,11 @@ def share(automata: Sequence[Sequences], lengths: list[int], n_ids: int, bos: bo
     A sequence is in at most one set of a task: its last token and its answer are the question.
     """
     inside, every = 0, 0
-    for _, counts in _counted(automata, lengths[-1]):
-        inside += sum(counts[length] for length in lengths)
+    of_automata = list(_counted(automata, lengths[-1]))
     for length in lengths:
         every += n_ids ** (length - bos)
+        for _, counts in of_automata:
+            inside += counts[length]
     return Fraction(inside, every)
 
 

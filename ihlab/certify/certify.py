@@ -24,6 +24,7 @@ from ihlab.certify.certificate import (
     require_lengths,
     rows_of,
 )
+from ihlab.certify.judges import problems
 from ihlab.certify.parts import left_out
 from ihlab.certify.plain import longer, on_one_thread, plain_copy
 from ihlab.certify.search import margins_after
@@ -33,7 +34,7 @@ from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.progress import tracked
 from ihlab.runtime.settings import own_settings
-from tasks.config import require, require_integer, shown
+from tasks.config import require, shown
 
 MARGINS_UP_TO = 32
 """Number of tokens of the alphabet up to which every margin is computed by default."""
@@ -80,10 +81,6 @@ def certify(
     """
     model, chosen, planned = plan(source, task, lengths, questions, margins, without)
     if path is not None:
-        require(
-            planned.task is not None,
-            "A certificate of your own automata is not stored: leave path out.",
-        )
         _require_same_call(Path(path), planned)
     plain = plain_copy(model, planned.lengths[-1])
     with_margin = {*planned.lengths} if planned.margins else {planned.lengths[-1]}
@@ -122,11 +119,10 @@ def plan(
         require(task is not None, "The task is not known: give lengths=[...].")
         lengths = range(2, task.length + 1)
     wanted = require_lengths(lengths)
-    alphabet = chosen[0].alphabet
     require_fits(model, chosen, wanted)
     pairs = None
     if questions is not None:
-        pairs = [(question.query, question.answer) for question in chosen]
+        pairs = list(map(attrgetter("query", "answer"), chosen))
         if isinstance(questions[0], Sequences):
             task = None
     certificate = Certificate(
@@ -136,7 +132,7 @@ def plan(
         task=task,
         lengths=wanted,
         questions=pairs,
-        margins=len(alphabet) <= MARGINS_UP_TO if margins is None else margins,
+        margins=len(chosen[0].alphabet) <= MARGINS_UP_TO if margins is None else margins,
         without=tuple(without),
     )
     return model, chosen, certificate
@@ -176,17 +172,12 @@ def _questions(
     require(task is not None, "The task of the model is not known: give one.")
     if questions is None:
         return automata_of(task)
-    pairs = []
     for question in questions:
-        is_pair = isinstance(question, tuple | list) and len(question) == 2
         require(
-            is_pair, f"A question is {shown(question)}, but must be a pair (query, answer) of ids."
+            isinstance(question, tuple | list),
+            f"A question is {shown(question)}, but must be a pair (query, answer) of ids.",
         )
-        query, answer = question  # type: ignore[misc]
-        require_integer("The query of a question", query, 0)
-        require_integer("The answer of a question", answer, 0)
-        pairs.append((int(query), int(answer)))
-    return automata_of(task, pairs)
+    return automata_of(task, map(tuple, questions))  # type: ignore[arg-type]
 
 
 def _require_same_call(path: Path, planned: Certificate) -> None:
@@ -205,13 +196,10 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return what is known of each question at each length that has sequences."""
     judge = judge_of(model, questions[0].alphabet, lengths[-1])
-    # With learned positions, every length is a problem of its own. Otherwise tables of the longest
-    # serve all.
-    groups = [lengths] if model.pos_embed is None else [[length] for length in lengths]
     by_query = [list(group) for _, group in groupby(questions, key=attrgetter("query"))]
     rows = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for some in groups:
+        for some in problems(model, lengths):
             for group in tracked(by_query, "certifying query tokens"):
                 judge.tables(group[0].question.query, some[-1])  # before the threads use them
                 work = partial(judge.judge, lengths=some, with_margin=with_margin)

@@ -1,10 +1,10 @@
 """Test every claim of a stored certificate against the model.
 
 The check shares with the solver the enclosed tables of the model (`ihlab.certify.tables`), the
-margin of one sequence and the automata of the set. It has shortest paths of its own, by which it
-tests every bound, and lists the rows that must be there by itself. Where these paths are too weak
-for several heads, the solver branches again (`ihlab.certify.ratios`). `Certificate.export` writes a
-folder whose checker shares nothing with this package.
+margin of one sequence and the automata of the set. It lists the rows that must be there by itself.
+With one head it tests every bound by shortest paths of its own. With several heads the bounds are
+computed again (`ihlab.certify.judges`). `Certificate.export` writes a folder whose checker shares
+nothing with this package.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ import pandas as pd
 from ihlab.certify.certificate import PROVED, REFUTED, Certificate, dtype_of, model_digest, rows_of
 from ihlab.certify.certify import answered_rightly, require_fits
 from ihlab.certify.enclosures import Interval, below
-from ihlab.certify.judges import OneHead, SeveralHeads
+from ihlab.certify.judges import OneHead, SeveralHeads, problems
 from ihlab.certify.parts import left_out
 from ihlab.certify.plain import longer, plain_copy
 from ihlab.certify.sequences import Sequences
@@ -24,8 +24,6 @@ from ihlab.certify.walks import Array, PairTables, Question, compiled, nearest_r
 from ihlab.certify.with_mlp import judge_of
 from tasks.config import ConfigError, require
 
-HALVINGS = 60
-"""Steps of the bisection that finds a head's level."""
 SLACK = 1e-9
 """With several heads, a bound may be above the one found by this fraction of it. A sign never hangs
 on it.
@@ -55,11 +53,10 @@ def check(path: str | Path, model: Any) -> int:
     )
     require_fits(network, certificate.automata, certificate.lengths)
     _require_rows(path, certificate)
-    lengths, longest = certificate.lengths, certificate.lengths[-1]
+    longest = certificate.lengths[-1]
     plain, table = plain_copy(network, longest), certificate.table
     judge = judge_of(plain, certificate.automata[0].alphabet, longest)
-    groups = [lengths] if plain.pos_embed is None else [[length] for length in lengths]
-    for some in groups:
+    for some in problems(plain, certificate.lengths):
         of_question = table[table["length"].isin(some)].groupby(["query", "answer"])
         for sequences in certificate.automata:
             question = sequences.query, sequences.answer
@@ -94,7 +91,7 @@ def _failed(
     """Return what is wrong with the rows of a question, or None."""
     unbounded = rows[rows["bound"].isna() & (rows["verdict"] == PROVED)]
     if len(unbounded):
-        positive = _hold(sequences, tables, unbounded["length"].tolist(), 0.0, positive=True)
+        positive = _hold(sequences, tables, unbounded["length"].tolist(), 0.0, True, judge)
         if not all(positive):
             return f"{_named(unbounded.iloc[positive.index(False)])} is not proved"
     each: Any = rows.itertuples()
@@ -113,13 +110,10 @@ def _wrong_bound(sequences: Sequences, tables: PairTables, row: Any, judge: OneH
         return None
     if row.verdict == PROVED and not row.bound >= 0:
         return f"is called proved with a bound of {row.bound}"
-    holds = _hold(sequences, tables, [row.length], row.bound, row.verdict == PROVED)
-    if not all(holds) and isinstance(judge, SeveralHeads):
-        again = judge.row(tables, sequences, row.length)
-        assert again is not None
-        proved = again["verdict"] == PROVED or row.verdict != PROVED
-        holds = [proved and again["bound"] >= row.bound]
-    return None if all(holds) else f"has a sequence whose margin may be below {row.bound}"
+    proved = row.verdict == PROVED
+    if _hold(sequences, tables, [row.length], row.bound, proved, judge)[0]:
+        return None
+    return f"has a sequence whose margin may be below {row.bound}"
 
 
 def _wrong_sequence(sequences: Sequences, tables: PairTables, row: Any) -> str | None:
@@ -155,20 +149,25 @@ def _require_answers(path: str | Path, table: pd.DataFrame, model: Any) -> None:
 
 
 def _hold(
-    sequences: Sequences, tables: PairTables, lengths: list[int], level: float, positive: bool
+    sequences: Sequences,
+    tables: PairTables,
+    lengths: list[int],
+    level: float,
+    positive: bool,
+    judge: OneHead,
 ) -> list[bool]:
     """Return for which lengths every margin is at least the level, and above 0 if it must be
     `positive`.
     """
-    question = sequences.question
-    if len(tables.mass.low) == 1:
-        shortest = _shortest_of_rivals(tables, question, np.array(lengths), level)
+    if not isinstance(judge, SeveralHeads):
+        shortest = _shortest_of_rivals(tables, sequences.question, np.array(lengths), level)
         strictly = positive and level <= 0
         return [weight > 0 or (weight == 0 and not strictly) for weight in shortest.tolist()]
     held, least = [], level - SLACK * abs(level)
     for length in lengths:
-        total = _sum_of_levels(tables, question, length)
-        held.append(total >= least and (total > 0 or not positive))
+        again = judge.row(tables, sequences, length)
+        assert again is not None
+        held.append(again["bound"] >= least and (again["bound"] > 0 or not positive))
     return held
 
 
@@ -228,40 +227,8 @@ def _shortest_of_rivals(
     for rival in range(len(tables.direct.low)):
         if rival != question.answer:
             constant = below(tables.direct.low[question.answer] - tables.direct.high[rival])
-            gain = _gain(tables, question.answer, rival, 0, constant)
+            gain = tables.read.low[0, question.answer] - tables.read.high[0, rival]
+            for i in range(gain.size):
+                gain.flat[i] = below(below(gain.flat[i]) + constant)
             weights = np.minimum(weights, _shortest(mass, gain, level, question, lengths))
     return weights
-
-
-@compiled
-def _gain(tables: PairTables, answer: int, rival: int, head: int, constant: float) -> Array:
-    """Return a head's gain over a rival plus a constant, from below."""
-    gain = tables.read.low[head, answer] - tables.read.high[head, rival]
-    for i in range(gain.size):
-        gain.flat[i] = below(below(gain.flat[i]) + constant)
-    return gain
-
-
-@compiled
-def _sum_of_levels(tables: PairTables, question: Question, length: int) -> float:
-    """Return the smallest sum, over rivals, of each head's highest level at which the shortest path
-    is not negative.
-    """
-    direct, answer = tables.direct, question.answer
-    smallest, lengths = np.inf, np.array([length])
-    for rival in range(len(direct.low)):
-        if rival == answer:
-            continue
-        total = below(direct.low[answer] - direct.high[rival])
-        for head in range(len(tables.mass.low)):
-            gain = _gain(tables, answer, rival, head, 0.0)
-            mass, low, high = of_head(tables.mass, head), gain.min(), gain.max()
-            for _ in range(HALVINGS):
-                middle = (low + high) / 2
-                if _shortest(mass, gain, middle, question, lengths)[0] >= 0:
-                    low = middle
-                else:
-                    high = middle
-            total = below(total + low)
-        smallest = min(smallest, total)
-    return smallest

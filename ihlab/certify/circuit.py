@@ -8,9 +8,6 @@ import pandas as pd
 from ihlab.certify.certify import certify
 from ihlab.certify.parts import parts_of
 
-RIGHT = {"proved": True, "refuted": False, "unknown": None}
-"""Whether all sequences are answered rightly, by the status of a certificate."""
-
 
 def certify_circuit(
     source: Any, circuit: Sequence[str], task: Any = None, lengths: Any = None
@@ -35,7 +32,7 @@ def certify_circuit(
     for removed in [None, *circuit]:
         lacking = others if removed is None else [*others, removed]
         certificate = certify(source, task, lengths, margins=False, without=lacking)
-        table, right = certificate.table, RIGHT[certificate.status]
+        table, right = certificate.table, {"proved": True, "refuted": False}.get(certificate.status)
         wrong = table.loc[table["verdict"] == "refuted", "worst"]
         row = {
             "left_out": lacking,

@@ -70,14 +70,12 @@ def ends(balls: Balls) -> Interval:
 
     Raises `ConfigError` for a ball that is too large, or too wide, for float64.
     """
-    low = np.array([float(ball.lower()) for ball in balls.flat])
-    high = np.array([float(ball.upper()) for ball in balls.flat])
+    low, high = lower(balls).astype(float), upper(balls).astype(float)
     require(
         bool(np.isfinite(low).all() and np.isfinite(high).all()),
         "The model's scores or logits are too large to be enclosed in float64.",
     )
-    outwards = Interval(below.py_func(low), above.py_func(high))
-    return outwards.each(lambda end: end.reshape(balls.shape))
+    return Interval(below.py_func(low), above.py_func(high))
 
 
 def exact(tensor: Tensor) -> Balls:
@@ -103,9 +101,9 @@ def largest(balls: Balls, *axes: int) -> Balls:
     """Return numbers that no ball along some axes, which are kept with size 1, is above."""
     for axis in axes:
         balls = _maximum.reduce(balls, axis=axis, keepdims=True)
-    return _upper(balls)
+    return upper(balls)
 
 
+lower, upper = np.frompyfunc(arb.lower, 1, 1), np.frompyfunc(arb.upper, 1, 1)
 _inverse_root = np.frompyfunc(arb.rsqrt, 1, 1)
 _maximum = np.frompyfunc(arb.max, 2, 1)
-_upper = np.frompyfunc(lambda ball: arb(ball.upper()), 1, 1)

@@ -7,29 +7,25 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from ihlab.certify.rules import Rule, Tokens
+from ihlab.certify.rules import Tokens
 from ihlab.interp.head_model import HeadModel
 from tasks.config import ConfigError
 
 LEAST = 0.05
 """A head that loses less attention than this is not mentioned."""
 
-QUERY, BEFORE = "the query itself", "the token before the query"
-EARLIER, ANSWER = "the token that the answer follows", "the answer"
+QUERY, EARLIER = "the query itself", "the token that the answer follows"
+ANSWER = "the answer"
 
 Pattern = Float[np.ndarray, "layer head query key"]
 Roles = dict[str, int]
 """The position of each named token."""
 
 
-def roles_in(rule: Rule, row: Int[np.ndarray, " pos"]) -> Roles:
-    """Return where the query, its earlier occurrence and the answer stand, or the last two tokens
-    of an n-gram.
-    """
-    first, second = rule.located(row[rule.begin :])
-    if not rule.copies:
-        return {BEFORE: rule.begin + first, QUERY: rule.begin + second}
-    return {QUERY: len(row) - 1, EARLIER: rule.begin + first, ANSWER: rule.begin + second}
+def roles_in(row: Int[np.ndarray, " pos"]) -> Roles:
+    """Return where the query, its earlier occurrence and the answer stand."""
+    first = int((row == row[-1]).argmax())
+    return {QUERY: len(row) - 1, EARLIER: first, ANSWER: first + 1}
 
 
 def attention(
@@ -56,7 +52,7 @@ def explained(
     words = getattr(task, "words", lambda ids: [str(i) for i in ids])(worst)
     places_of = {place: name for name, place in roles[1].items()}
     asked = {QUERY: ("at the query", [*roles[0]])}
-    if len(patterns[0]) > 1 and ANSWER in roles[0]:
+    if len(patterns[0]) > 1:
         asked[ANSWER] = ("at the answer", [EARLIER])
     clauses = []
     for query, (where, names) in asked.items():

@@ -68,8 +68,8 @@ class SeveralHeads(OneHead):
     ) -> list[dict[str, Any]]:
         """Return a row for each length that has sequences. The bound is computed at every length."""
         tables = self.tables(sequences.question.query, lengths[-1])
-        rows = [self.row(tables, sequences, length) for length in lengths]
-        return [row for row in rows if row is not None]
+        rows = (self.row(tables, sequences, length) for length in lengths)
+        return [*filter(None, rows)]
 
     def row(self, tables: PairTables, sequences: Sequences, length: int) -> dict[str, Any] | None:
         """Return the row of a length; None if no sequence has this length."""
@@ -120,6 +120,15 @@ class SeveralHeads(OneHead):
                         if known < margin:
                             walk, margin = near, known
         return walk, margin
+
+
+def problems(model: Transformer, lengths: list[int]) -> list[list[int]]:
+    """Return lengths in groups that share their tables. With learned positions, every length is a
+    problem of its own. Otherwise the tables of the longest serve all.
+    """
+    if model.pos_embed is None:
+        return [lengths]
+    return [[length] for length in lengths]
 
 
 def certificate_row(

@@ -14,7 +14,7 @@ import torch
 from ihlab.certify.plain import opened_transformer
 from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
-from tasks.config import choose, require, shown
+from tasks.config import choose
 
 DIRECT = "direct path"
 SHIFTED = {"key": "key_shift", "value": "value_shift"}
@@ -38,7 +38,6 @@ def left_out(source: Any, parts: Sequence[str]) -> Transformer:
     model = opened_transformer(source)
     if not parts:
         return model
-    require(not isinstance(parts, str), f"without is {shown(parts)}, but must be a list of parts.")
     named = [choose("part", name, _parts(model)) for name in parts]
     cfg = model.cfg.replace(residual=False) if DIRECT in named else model.cfg
     copy = Transformer(cfg).to(model.embed.weight).eval()

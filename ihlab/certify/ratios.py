@@ -22,6 +22,7 @@ from ihlab.certify.walks import (
     PairTables,
     Question,
     compiled,
+    gains,
     lightest_walk,
     mean_above,
     of_head,
@@ -231,15 +232,13 @@ def branched(
     """
     mass, read, direct, answer = tables.mass, tables.read, tables.direct, question.answer
     n_heads = len(mass.low)
-    lows, highs = np.ones(n_heads), np.ones(n_heads)
+    lows, highs, gain = np.ones(n_heads), np.ones(n_heads), read.low[:, answer].copy()
+    gain[0] = gains(read, 0, answer, rival)
     for head in range(1, n_heads):
         lows[head], highs[head] = ratio_range(mass, head)
         if not (lows[head] > 0 and highs[head] < np.inf):
             return -np.inf, walk
-    gain = np.empty_like(read.low[:, answer])
-    low, high = read.low[:, answer].copy(), read.high[:, rival].copy()
-    for i in range(gain.size):
-        gain.flat[i] = below(low.flat[i] - high.flat[i])
+        gain[head] = gains(read, head, answer, rival)
     constant = below(direct.low[answer] - direct.high[rival])
     places, n_tokens = max(mass.low.shape[1], gain.shape[1]), mass.low.shape[2]
     path = n_tokens**2 * (4 * n_heads * places + 2 * len(walk) * len(question.asks))

@@ -36,8 +36,7 @@ Answers = Int[np.ndarray, " batch"]
 class Search:
     """Draws the questions of a search, and makes its moves.
 
-    `fixed` are the positions that say which question a sequence asks, and those before its tokens.
-    They never change.
+    `fixed` are the position of the query, and those before the task's tokens. They never change.
     """
 
     def __init__(
@@ -73,16 +72,12 @@ class Search:
             f"Of {DRAWN * DRAWS} sequences of the task {shown(task.kind)}, {len(rows)} have at position {length - 1} a "
             f"query whose answer follows by the rule, but questions={questions} are needed: give another length.",
         )
-        self.fixed = [*range(begin), *(begin + place for place in self.rule.asking(length - begin))]
+        self.fixed = [*range(begin), length - 1]
         return np.array(rows[:questions]), np.array(answers[:questions])
 
     def legal(self, tokens: Tokens, answer: Answers) -> Bool[np.ndarray, " batch"]:
         """Return which sequences are in the support, with this answer."""
         return self._legal(tokens[:, self.rule.begin :], answer)
-
-    def margins(self, tokens: Tokens, answer: Answers) -> Margins:
-        """Return logit(answer) minus the largest other logit after each sequence."""
-        return margins_after(self.model, tokens, answer)
 
     def orders(self, tokens: Tokens) -> Int[np.ndarray, "question pos"]:
         """Return a random order of the positions for each question."""
@@ -95,7 +90,7 @@ class Search:
         change lowers it.
         """
         owner, changed = self.changes(tokens, answer, places)
-        after = self.margins(changed, answer[owner])
+        after = margins_after(self.model, changed, answer[owner])
         best = smallest(owner, after)
         best = best[after[best] < margins[owner[best]]]
         tokens, margins = tokens.copy(), margins.copy()
@@ -128,34 +123,22 @@ class Search:
         rule, words = self.rule, self.rule.words
         if len(words) > MOST_WORDS:
             words = self.rng.choice(words, MOST_WORDS, replace=False)
-        width = words.shape[1]
-        stop = place + width
-        if place < rule.begin or (place - rule.begin) % width or stop > len(row):
+        if place < rule.begin:
             return row[None][:0]
         written = np.tile(row, (len(words), 1))
-        written[:, place:stop] = words
-        others = range(rule.begin, len(row), width)
+        written[:, place] = words
+        others = range(rule.begin, len(row))
         every = [
             written,
-            exchanged(row, place, others, width),
-            exchanged(row, place, others, 2 * width),
+            exchanged(row, place, others, 1),
+            exchanged(row, place, others, 2),
+            swapped(row, place, words),
         ]
-        if width == 1:
-            every.append(self._swapped(row, place, words))
-            if stop < len(row):
-                every.append(self._two_written(row, place, words[:, 0]))
+        if place + 1 < len(row):
+            every.append(self._two_written(row, place, words))
         changed = np.concatenate(every)
         differs = changed != row
         return changed[differs.any(axis=1) & ~differs[:, self.fixed].any(axis=1)]
-
-    def _swapped(
-        self, row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, "word 1"]
-    ) -> Int[np.ndarray, "change pos"]:
-        """Return copies of a sequence, in each of which the token at a place is swapped with another
-        token everywhere.
-        """
-        here, present = row[place], words[np.isin(words, row)][:, None]
-        return np.where(row == here, present, np.where(row == present, here, row))
 
     def _two_written(
         self, row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, " word"]
@@ -171,6 +154,16 @@ class Search:
         both = np.tile(row, (len(first), 1))
         both[:, place], both[:, place + 1] = first, second
         return both
+
+
+def swapped(
+    row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, " word"]
+) -> Int[np.ndarray, "change pos"]:
+    """Return copies of a sequence, in each of which the token at a place is swapped with another
+    token everywhere.
+    """
+    here, present = row[place], words[np.isin(words, row)][:, None]
+    return np.where(row == here, present, np.where(row == present, here, row))
 
 
 def exchanged(
@@ -189,25 +182,15 @@ def exchanged(
     return np.array(changed, row.dtype).reshape(-1, len(row))
 
 
-class WithoutScale(torch.nn.Module):
-    """The gain of a final RMSNorm alone: margins are then those that a certificate bounds."""
-
-    def __init__(self, norm: Any) -> None:
-        super().__init__()
-        self.gain = norm.w
-
-    def forward(self, residual: Tensor) -> Tensor:
-        """Return the residual stream times the gain."""
-        return residual * self.gain
-
-
 def without_scale(model: HeadModel) -> HeadModel:
     """Return one of our own models with a final RMSNorm as it is before that divides the logits;
     others as they are.
     """
     if isinstance(model, OurModel) and model.module.cfg.norm == "rms":
         copy = deepcopy(model.module)
-        copy.ln_final = WithoutScale(copy.ln_final)  # type: ignore[assignment]
+        copy.add_hook(
+            "ln_final.hook_scale", lambda scale, hook: torch.ones_like(scale), is_permanent=True
+        )
         return OurModel(copy)
     return model
 

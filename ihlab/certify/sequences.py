@@ -7,7 +7,7 @@ gives the state after each next token.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 
 from ihlab.certify.walks import Question
 from tasks import InductionTask
-from tasks.config import require, require_integer, shown
+from tasks.config import ConfigError, require, require_integer, shown
 
 FORBIDDEN = -1
 """The state after a token that may not come here."""
@@ -156,7 +156,11 @@ class Sequences:
 
 
 def induction(
-    alphabet: Iterable[int], query: int, answer: int, bos: int | None = None
+    alphabet: Iterable[int],
+    query: int,
+    answer: int,
+    bos: int | None = None,
+    sentence: str = SENTENCE,
 ) -> Sequences:
     """Return the sequences in which the query has occurred before, and only the answer has ever
     followed it.
@@ -181,7 +185,6 @@ def induction(
         rule = np.pad(rule, ((0, 0), (0, 1)), constant_values=len(follow) - 1)
         first = np.append(np.full(len(tokens), FORBIDDEN), 0)
         tokens = np.append(tokens, bos)
-    sentence = SENTENCE if query != answer else SENTENCE.replace(" other", "")
     return Sequences(tokens, query, answer, first, rule, follow, np.array([False, True]), sentence)
 
 
@@ -206,15 +209,16 @@ def automata_of(task: Any, questions: Iterable[tuple[int, int]] | None = None) -
     """Return the automata of some questions of a task, or of all. Raises `ConfigError` for another
     question.
     """
-    of_task = {*questions_of(task)}
-    chosen = sorted(of_task if questions is None else {*questions})
+    of_task = questions_of(task)
+    wanted = {*of_task} if questions is None else {*questions}
+    for question in wanted.difference(of_task):
+        raise ConfigError(f"{question} is not a question (query, answer) of the task.")
     bos = task.vocab_size - 1 if task.bos else None
     sentence = SENTENCE.replace(" other", "") if task.score_immediate else SENTENCE
     automata = []
-    for question in chosen:
-        require(question in of_task, f"{question} is not a question (query, answer) of the task.")
-        automaton = induction(_content(task), *question, bos)
-        automata.append(replace(automaton, sentence=sentence))
+    for question in of_task:
+        if question in wanted:
+            automata.append(induction(_content(task), *question, bos, sentence))
     return automata
 
 

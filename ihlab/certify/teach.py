@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ihlab.certify.attack import attack
-from ihlab.certify.certificate import PROVED
 from ihlab.certify.certify import certify
 from ihlab.certify.sequences import automata_of
 from ihlab.model.transformer import Transformer
@@ -19,7 +18,6 @@ from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback
 from ihlab.training.train import train
-from tasks.config import require, shown
 
 QUESTIONS, DRAWN = 48, 5
 """Questions of each length that an attack searches, or that random lessons ask; sequences drawn for
@@ -60,9 +58,6 @@ def train_until_proved(
     A finished run is returned unchanged. An interrupted one is resumed, on the CPU bit for bit.
     Raises `ConfigError` as `train`, `certify` and `attack` do.
     """
-    require(
-        isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig."
-    )
     if not isinstance(config, TaughtConfig):
         wanted = tuple(lengths or [config.task.length])
         config = taught(config, Lessons(lengths=wanted, rows=rows, start=start, every=every))  # type: ignore[arg-type]
@@ -77,8 +72,7 @@ def _from_proof(config: TaughtConfig, model: Transformer, step: int) -> Found:
         certificate = certify(model, config.task, range(2, longest + 1), margins=False)
     table = certificate.table
     worst = table[table["length"].isin(config.lessons.lengths) & (table["worst"].map(len) > 0)]
-    proved = longest if certificate.status == PROVED else certificate.longest
-    return _lessons(worst), {"proved_length": float(proved)}
+    return _lessons(worst), {"proved_length": float(certificate.longest)}
 
 
 def _from_attack(config: TaughtConfig, model: Transformer, step: int) -> Found:

@@ -65,17 +65,26 @@ def of_head(mass: Interval, head: int) -> Interval:
 
 
 @compiled
+def gains(read: Interval, head: int, answer: int, rival: int) -> Array:
+    """Return a head's gain of the answer over a rival, from below."""
+    gain = read.low[head, answer] - read.high[head, rival]
+    for i in range(gain.size):
+        gain.flat[i] = below(gain.flat[i])
+    return gain
+
+
+@compiled
 def least_gains(tables: PairTables, answer: int, start: int, stop: int) -> Array:
     """Return the least gain of the answer over the rivals start .. stop - 1, with one head."""
     read, direct = tables.read, tables.direct
     least = np.full(read.low.shape[2:], np.inf)
-    flat, own = least.reshape(-1), np.ascontiguousarray(read.low[0, answer]).reshape(-1)
+    flat = least.reshape(-1)
     for rival in range(start, stop):
         if rival != answer:
             constant = below(direct.low[answer] - direct.high[rival])
-            other = np.ascontiguousarray(read.high[0, rival]).reshape(-1)
+            of_rival = gains(read, 0, answer, rival).reshape(-1)
             for i in range(len(flat)):
-                gain = below(below(own[i] - other[i]) + constant)
+                gain = below(of_rival[i] + constant)
                 flat[i] = gain if gain < flat[i] else flat[i]
     return least
 
@@ -85,6 +94,17 @@ def _weight(low: float, high: float, gain: float, level: float) -> float:
     """Return the least weight of a token whose mass is between low and high."""
     over = below(gain - level)
     return below((low if over > 0 else high) * over)
+
+
+@compiled
+def _token_weight(
+    mass: Interval, gain: Array, level: float, back: int, token: int, before: int
+) -> float:
+    low, high = (
+        mass.low[back % len(mass.low), token, before],
+        mass.high[back % len(mass.low), token, before],
+    )
+    return _weight(low, high, gain[back % len(gain), token, before], level)
 
 
 @compiled
@@ -141,25 +161,13 @@ def _rest(mass: Interval, gain: Array, level: float, question: Question, longest
     for state in range(n_states):
         for before in range(n_tokens):
             if question.asks[state] and question.follow[question.rule[state, before], query] >= 0:
-                low, high = mass.low[0, query, before], mass.high[0, query, before]
-                rest[1, state, before] = _weight(low, high, gain[0, query, before], level)
+                rest[1, state, before] = _token_weight(mass, gain, level, 0, query, before)
     for back in range(1, longest - 1):
         if back == 1 or not same_everywhere:
             _fill(weight, mass, gain, level, back)
         rest[back + 1] = rest[back]
         _step(weight, question, rest[back + 1], lightest)
     return rest
-
-
-@compiled
-def _token_weight(
-    mass: Interval, gain: Array, level: float, back: int, token: int, before: int
-) -> float:
-    low, high = (
-        mass.low[back % len(mass.low), token, before],
-        mass.high[back % len(mass.low), token, before],
-    )
-    return _weight(low, high, gain[back % len(gain), token, before], level)
 
 
 @compiled
@@ -394,10 +402,7 @@ def sums_of_heads(tables: PairTables, question: Question, length: int) -> tuple[
             continue
         total = below(direct.low[answer] - direct.high[rival])
         for head in range(n_heads):
-            low, high = read.low[head, answer], read.high[head, rival]
-            gain = np.empty_like(low)
-            for i in range(gain.size):
-                gain.flat[i] = below(low.flat[i] - high.flat[i])
+            gain = gains(read, head, answer, rival)
             level, walk = least_mean(of_head(mass, head), gain, question, length)
             if not len(walk):
                 return bounds, walks
@@ -411,30 +416,25 @@ def sums_of_heads(tables: PairTables, question: Question, length: int) -> tuple[
 
 
 @compiled
-def extremes(tables: PairTables, question: Question, length: int) -> tuple[Array, Array]:
-    """Return bounds, from below and from above, of each output over all walks of a length: direct
-    plus the sum of the heads' means.
+def values(tables: PairTables, question: Question, length: int, walk: Array) -> tuple[Array, Array]:
+    """Return bounds, from below and from above, of each output: direct plus the sum of the heads'
+    means. They hold over all walks of a length, or on one walk if it has tokens.
     """
     mass, read, direct = tables
     low, high = direct.low.copy(), direct.high.copy()
     for output in range(len(low)):
         for head in range(len(mass.low)):
-            masses = of_head(mass, head)
-            least, _ = least_mean(masses, read.low[head, output], question, length)
-            most, _ = least_mean(masses, -read.high[head, output], question, length)
-            low[output], high[output] = below(low[output] + least), above(high[output] - most)
-    return low, high
-
-
-@compiled
-def values_on(tables: PairTables, walk: Array) -> tuple[Array, Array]:
-    """Return bounds of each output on one walk."""
-    mass, read, direct = tables
-    low, high = direct.low.copy(), direct.high.copy()
-    for output in range(len(low)):
-        for head in range(len(mass.low)):
-            masses, zero = of_head(mass, head), np.zeros_like(read.low[head, output])
-            most = mean_above(masses, zero, read.high[head, output], walk)
-            least = mean_above(masses, read.low[head, output], zero, walk)
-            low[output], high[output] = below(low[output] - least), above(high[output] + most)
+            masses, smallest, largest = (
+                of_head(mass, head),
+                read.low[head, output],
+                read.high[head, output],
+            )
+            if len(walk):
+                zero = np.zeros_like(smallest)
+                least = -mean_above(masses, smallest, zero, walk)
+                most = mean_above(masses, zero, largest, walk)
+            else:
+                least, _ = least_mean(masses, smallest, question, length)
+                most = -least_mean(masses, -largest, question, length)[0]
+            low[output], high[output] = below(low[output] + least), above(high[output] + most)
     return low, high

@@ -21,11 +21,11 @@ from flint import arb, ctx
 from jaxtyping import Int
 
 from ihlab.certify import walks
-from ihlab.certify.enclosures import PRECISION, Balls, below, exact, product
+from ihlab.certify.enclosures import PRECISION, Balls, below, exact, lower, product, upper
 from ihlab.certify.judges import OneHead, SeveralHeads, certificate_row
 from ihlab.certify.sequences import Sequences
 from ihlab.certify.tables import ModelTables, centred_logits
-from ihlab.certify.walks import PairTables
+from ihlab.certify.walks import PairTables, Question
 from ihlab.model.mlp import SwiGLU
 from ihlab.model.transformer import Transformer
 from tasks.config import require
@@ -65,19 +65,20 @@ class WithMLP(SeveralHeads):
         margins[question.answer] = 0.0
         with ctx.workprec(PRECISION):
             towards = np.vectorize(arb, otypes=[object])(margins)
-            inputs = _balls(*walks.extremes(others, question, length))
+            inputs = _balls(*walks.values(others, question, length, of_heads[0, :0]))
             bound = _least(self._margins(towards, inputs, question.answer))
-            known = [self._margin_of(logits, others, walk, question.answer) for walk in of_heads]
+            known = [self._margin_of(logits, others, question, walk) for walk in of_heads]
         worst = int(np.argmin(known))
         walk, margin = of_heads[worst], known[worst]
         return certificate_row(sequences, length, bound > 0, bound, margin, walk)
 
     def _margin_of(
-        self, logits: PairTables, others: PairTables, walk: np.ndarray, answer: int
+        self, logits: PairTables, others: PairTables, question: Question, walk: np.ndarray
     ) -> float:
         """Return an upper bound of the margin of a walk."""
-        values = _balls(*walks.values_on(logits, walk))
-        inputs = _balls(*walks.values_on(others, walk))
+        answer, length = question.answer, len(walk)
+        values = _balls(*walks.values(logits, question, length, walk))
+        inputs = _balls(*walks.values(others, question, length, walk))
         margins = self._margins(values[answer] - values, inputs, answer)
         return -max(_least(np.array([-margin], object)) for margin in margins)
 
@@ -98,7 +99,7 @@ class WithMLP(SeveralHeads):
         rivals = [output for output in range(len(towards)) if output != answer]
         towards, directions = towards[rivals], (self._logits[answer] - self._logits)[rivals]
         # A stream is at least as long as its projection on the direction of a logit difference.
-        along = np.array([_lower(ball).max(arb(0)) for ball in towards], object)
+        along = _positive(lower(towards), arb(0))
         projected = along * along / (directions * directions).sum(axis=1) / len(stream)
         least = max([mean, *projected], key=lambda ball: float(ball.lower())).lower()
         inverse = (arb(least).union(arb(mean.upper())) + self._eps).rsqrt()
@@ -117,26 +118,18 @@ def judge_of(model: Transformer, alphabet: Int[np.ndarray, " token"], longest: i
 
 def _least(balls: Balls) -> float:
     """Return a float64 below all balls; minus infinity if one has no finite end."""
-    lows = np.array([float(ball.lower()) for ball in balls])
+    lows = lower(balls).astype(float)
     if not np.isfinite(lows).all():  # min() would pass over a number that is none
         return -np.inf
     return float(below.py_func(lows.min()))
-
-
-def _lower(ball: arb) -> arb:
-    return arb(ball.lower())
-
-
-def _upper(ball: arb) -> arb:
-    return arb(ball.upper())
 
 
 def _square_of(x: arb) -> arb:
     """Return the square, which is not negative even if x may be 0."""
     least = arb(0)
     if not x.contains(0):
-        least = _lower(abs(x))
-    size = least.union(_upper(abs(x)))
+        least = lower(abs(x))
+    size = least.union(upper(abs(x)))
     return size * size
 
 
@@ -145,13 +138,14 @@ def _silu_of(x: arb) -> arb:
     rises from there.
     """
     least = (-arb(1)).exp().lambertw()
-    low, high = (end / (1 + (-end).exp()) for end in (_lower(x), _upper(x)))
+    low, high = (end / (1 + (-end).exp()) for end in (lower(x), upper(x)))
     both = low.union(high)
     if x.overlaps(-1 - least):
         both = both.union(-least)
     return both
 
 
+_positive = np.frompyfunc(arb.max, 2, 1)
 _square, _silu = np.frompyfunc(_square_of, 1, 1), np.frompyfunc(_silu_of, 1, 1)
 
 

@@ -88,14 +88,8 @@ def _in_lines(task: Task, worst: "pd.Series") -> str:
     tokens = np.array([worst["worst"]])
     targets, roles = np.full(tokens.shape, IGNORE), [""] * tokens.size
     targets[0, -1], roles[-1] = worst["answer"], "Q"
-    copied = worst[["position", "answer_position"]].dropna()  # missing for n-grams
-    for role, place in zip("KA", copied, strict=False):
-        roles[place] = role
-    named = (
-        "Q is the query, A the answer and K the token that the answer follows."
-        if len(copied)
-        else "Q is the query."
-    )
+    roles[worst["position"]], roles[worst["answer_position"]] = "K", "A"
+    named = "Q is the query, A the answer and K the token that the answer follows."
     return in_lines(
         task, Batch(inputs=tokens, targets=targets), 0, f"{named}\n{worst['how']}", roles
     )

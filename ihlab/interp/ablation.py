@@ -204,9 +204,9 @@ def replacement(
     choose("ablation", how, HOWS)
     if how == "zero":
         return torch.zeros_like(z)
+    if real is None:
+        real = torch.ones(z.shape[:2], dtype=torch.bool)
     if how == "mean":
-        if real is None:
-            return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
         counted = real.to(z)[:, :, None, None]
         total = (z * counted).sum(dim=(0, 1), keepdim=True)
         return (total / counted.sum().clamp_min(1)).expand_as(z)
@@ -218,8 +218,6 @@ def replacement(
     source = torch.empty_like(order)
     source[order] = order.roll(1)  # one cycle through all sequences: none is its own source
     source = source.to(z.device)
-    if real is None:
-        return z[source]
     last = real.to(z.device).sum(dim=1)[source, None] - 1
     positions = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
     return z[source[:, None], positions]
@@ -304,10 +302,10 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
     if isinstance(heads, pd.DataFrame):
-        heads = heads.loc[heads["matches_prefix"], ["layer", "head"]].to_numpy()
-    pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
+        heads = heads.loc[heads["matches_prefix"], ["layer", "head"]]
+    pairs = np.array(heads, int).reshape(-1, 2).tolist()
     require_heads(size, pairs)
-    return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))
+    return list(dict.fromkeys(map(tuple, pairs)))
 
 
 def _some(heads: list[Head], n: int, rng: np.random.Generator) -> list[Head]:

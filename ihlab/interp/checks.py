@@ -2,9 +2,8 @@
 exact.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import wraps
-from numbers import Integral
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ihlab.model.transformer import Transformer
@@ -37,21 +36,11 @@ def transformer_only(
 
 
 def require_heads(size: Any, heads: Iterable[Any]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything except
-    pairs of integers.
+    """Raise `ConfigError` for a head (layer, head) that does not exist.
 
     `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.
     """
-    for each in heads:
-        pair = (
-            isinstance(each, Sequence)
-            and len(each) == 2
-            and all(isinstance(number, Integral) for number in each)
-        )
-        require(
-            pair, f"heads holds {each!r}, but must be pairs (layer, head), as in [(1, 0), (1, 3)]."
-        )
-        layer, head = each
+    for layer, head in heads:
         require(
             0 <= layer < size.n_layers and 0 <= head < size.n_heads,
             f"There is no head {layer}.{head}: the model has layers 0 to {size.n_layers - 1} with heads 0 to "
@@ -79,7 +68,5 @@ def effective_known(cfg: Any) -> bool:
     """Return True if effective patterns say what heads read: only one alpha and one beta per head
     mix tokens.
     """
-    by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(
-        cfg, "learned_shifts", ()
-    )
-    return getattr(cfg, "mixes_tokens", None) is None and not by_channel
+    by_channel = cfg.shift_share == "channel" and "beta" in cfg.learned_shifts
+    return cfg.mixes_tokens is None and not by_channel

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Float
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 
@@ -38,11 +38,6 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
         f"The model has qk_norm={model.cfg.qk_norm} and attention={model.cfg.attention!r}: a norm stands between "
         "queries, keys and scores, and there is no W_QK.",
     )
-    for name in ("W_Q", "W_K"):
-        require(
-            hasattr(attn, name),
-            f"{type(attn).__name__}, the attention of layer {layer}, has no {name}.",
-        )
     weight = _route(attn, "alpha", group, route)
     scale = weight / math.sqrt(attn.W_Q.shape[-1])
     queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
@@ -89,14 +84,12 @@ def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     for layer, head in product(range(model.cfg.n_layers), range(model.cfg.n_heads)):
         ov = ov_circuit(model, layer, head, strongest_route(model, layer, head, "beta"))
         written = FactoredMatrix(model.W_E @ ov.A, ov.B @ raised)
-        fractions.append(eigenvalue_fraction(written.eigenvalues))
+        eigenvalues = written.eigenvalues
+        size = eigenvalues.abs().sum()
+        fractions.append(
+            torch.where(size > 0, eigenvalues.real.sum() / size, 0)
+        )  # 0: writes nothing
     return torch.stack(fractions).unflatten(0, (model.cfg.n_layers, model.cfg.n_heads))
-
-
-def eigenvalue_fraction(eigenvalues: Complex[Tensor, " n"]) -> Float[Tensor, ""]:
-    """Return sum Re(lambda) / sum |lambda|; 0 for a head that writes nothing."""
-    size = eigenvalues.abs().sum()
-    return torch.where(size > 0, eigenvalues.real.sum() / size, 0)
 
 
 def _behind_norm(

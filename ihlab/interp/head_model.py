@@ -5,8 +5,8 @@ models.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import product
 from typing import Any
@@ -116,10 +116,6 @@ class HeadModel(ABC):
         )
         return self.on_device(probe_rows(self.tokens, repeats, rows, length, ids, seed))
 
-    def period(self, probe: Int[Tensor, "rows pos"], repeats: int) -> int:
-        """Return how many distinct tokens a sequence of `probe_rows` repeats."""
-        return (probe.shape[1] - len(self.tokens.begin)) // repeats
-
     def mask(self, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
         """Return which positions are not padding; None: all. Raises `ConfigError` as `mask_of`
         does.
@@ -177,16 +173,11 @@ class HeadModel(ABC):
         """Return every layer's z. Padding, if any, must come last in each sequence. Raises as
         `replacing` does.
         """
-        with self._noting_z() as z, torch.no_grad(), evaluating(self.module):
-            self._logits(self.on_device(tokens))
-        return [z[layer] for layer in range(self.n_layers)]
-
-    @contextmanager
-    def _noting_z(self) -> Iterator[dict[int, Tensor]]:
         z = dict[int, Tensor]()
         noting = {layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}
-        with self.replacing(noting):
-            yield z
+        with self.replacing(noting), torch.no_grad(), evaluating(self.module):
+            self._logits(self.on_device(tokens))
+        return [z[layer] for layer in range(self.n_layers)]
 
     def require_ids_read_once(self) -> None:
         """Raise `ConfigError` if token ids reach the model in other ways than through its token

@@ -220,8 +220,9 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
     matches = least >= PREFIX_LEAST
     if "same_distance_control" in last:
         matches &= last["same_distance_control"] < PREFIX_LEAST
-    rise = last.get("loss_rise", pd.Series(np.nan, index=last.index))
-    error = ERRORS_LEAST * last.get("loss_rise_error", pd.Series(np.nan, index=last.index))
+    missing = pd.Series(np.nan, index=last.index)
+    rise = last.get("loss_rise", missing)
+    error = ERRORS_LEAST * last.get("loss_rise_error", missing)
     known = rise.notna()
     costs = (rise >= RISE_LEAST) & (rise > error)
     needed = costs  # bool, so that ~needed negates it
@@ -268,7 +269,8 @@ def probe_scores(
     same_distance_control: the attention between the same positions when the last repeat is rolled,
     so that they are not prefix matches. Offsets are measured on the rolled sequences too.
     """
-    moved = rolled(probe, model.period(probe, PREFIX_REPEATS), seed)
+    period = (probe.shape[1] - len(model.tokens.begin)) // PREFIX_REPEATS
+    moved = rolled(probe, period, seed)
     by_kind, control = (
         model.read(rows, kinds) for rows in tracked((probe, moved), "reading random tokens")
     )

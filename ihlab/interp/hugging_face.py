@@ -40,51 +40,25 @@ class HuggingFaceModel(HeadModel):
     module: Any
 
     def __init__(self, model: Any, prepend_bos: bool | None = None) -> None:
-        self.module = model
-        self._require_decoder(model.config)
+        self.module, self.embed = model, model.get_input_embeddings()
+        require(
+            not getattr(model.config, "is_encoder_decoder", False),
+            f"The {self.name} has an encoder and a decoder, but induction heads are located in causal language models.",
+        )
         config = model.config.get_text_config(decoder=True)
         for field in ("num_hidden_layers", "num_attention_heads"):
             known = isinstance(getattr(config, field, None), int)
             require(known, f"The {self.name} has no attention heads: no {field}.")
+        require_finite(model)
+        self.n_layers, self.n_heads = config.num_hidden_layers, config.num_attention_heads
         longest = getattr(config, "max_position_embeddings", None)
         longest = longest or getattr(config, "max_seq_len", None)
-        sizes = config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest
-        configs = [config, getattr(model, "generation_config", None)]
-        if prepend_bos is None:
-            prepend_bos = tokenizer_prepends(
-                model.name_or_path, special_tokens(config).get("bos_token_id")
-            )
-        self._describe(model.get_input_embeddings(), sizes, prepend_bos, configs)
-
-    @property
-    def device(self) -> torch.device:
-        """See `HeadModel.device`. For an offloaded embedding, the device that accelerate will load
-        it on.
-        """
-        runs_on = getattr(getattr(self.embed, "_hf_hook", None), "execution_device", None)
-        return super().device if runs_on is None else torch.device(runs_on)
-
-    def _require_decoder(self, config: Any) -> None:
-        require(
-            not getattr(config, "is_encoder_decoder", False),
-            f"The {self.name} has an encoder and a decoder, but induction heads are located in causal language models.",
-        )
-
-    def _describe(
-        self,
-        embed: nn.Module,
-        sizes: tuple[int, int, int, Any],
-        prepend_bos: bool,
-        configs: Sequence[Any],
-    ) -> None:
-        """Store sizes; read the special ids, the id that begins a sequence, and the sliding window
-        from the configs.
-        """
-        require_finite(self.module)
-        self.embed = embed
-        self.n_layers, self.n_heads, self.d_vocab, longest = sizes
         self.n_ctx = longest if isinstance(longest, int) and longest > 0 else None
-        self.reach = reach(configs[0]) if configs else None
+        self.d_vocab, self.reach = config.vocab_size, reach(config)
+        if prepend_bos is None:
+            bos = special_tokens(config).get("bos_token_id")
+            prepend_bos = tokenizer_prepends(model.name_or_path, bos)
+        configs = [config, getattr(model, "generation_config", None)]
         length = min(filter(None, (LONGEST_PROBE, self.n_ctx, self.reach)))
         content = sorted(set(range(self.d_vocab)) - set(special_ids(*configs)))
         ordinary = ProbeTokens(content, (), length)
@@ -117,7 +91,7 @@ class HuggingFaceModel(HeadModel):
             f"The {self.name} has shift_first='own' and shifted values, so that no effective pattern of its heads is "
             "exact: use raw patterns (`ihlab.interp.sources.attention_patterns`).",
         )
-        betas = [gauge_fixed(_beta(shift)) for shift in shifts]
+        betas = [gauge_fixed(shift.beta.detach().float().cpu()) for shift in shifts]
         return torch.stack(list(map(effective_pattern, patterns, betas)))
 
     @property
@@ -179,8 +153,7 @@ class HuggingFaceModel(HeadModel):
             )
         attention = block.self_attn
         if kind == "result":
-            with loaded(attention.o_proj):
-                weight = attention.o_proj.weight.detach().T.unflatten(0, (self.n_heads, -1))
+            weight = attention.o_proj.weight.detach().T.unflatten(0, (self.n_heads, -1))
 
             def read(z: Tensor) -> Tensor:
                 function(torch.einsum("bphd,hdm->bphm", z, weight.to(z)))
@@ -268,19 +241,8 @@ class BridgedModel(HuggingFaceModel):
     """A TransformerLens `TransformerBridge`, which has named parts and a hook point for patterns."""
 
     def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
-        self.module, cfg = bridge, bridge.cfg
-        config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
-        self._require_decoder(config)
-        configs: list[Any] = []
-        if hasattr(config, "get_text_config"):
-            configs.append(config.get_text_config(decoder=True))
-        if prepend_bos is None:
-            prepend_bos = prepends_bos(
-                bridge.tokenizer, special_tokens(*configs).get("bos_token_id")
-            )
-        self._describe(
-            bridge.embed, (cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx), prepend_bos, configs
-        )
+        super().__init__(bridge.original_model, prepend_bos)
+        self.module, self.embed = bridge, bridge.embed
 
     @cached_property
     def outputs(self) -> list[nn.Module]:
@@ -302,23 +264,6 @@ class BridgedModel(HuggingFaceModel):
 
     def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         return self.module(tokens, return_type="logits").float()
-
-
-@contextmanager
-def loaded(module: nn.Module) -> Iterator[None]:
-    """Load a module's own weights while the context is open, if accelerate has offloaded them."""
-    if not hasattr(module, "_hf_hook"):
-        yield
-        return
-    from accelerate.utils import align_module_device  # type: ignore[import-untyped]
-
-    with align_module_device(module):
-        yield
-
-
-def _beta(shift: Any) -> Float[Tensor, "kv_head window"]:
-    with loaded(shift):
-        return shift.beta.detach().float().cpu()
 
 
 @contextmanager
@@ -370,11 +315,5 @@ def tokenizer_prepends(name: str, bos: int | None) -> bool:
     """
     if bos is None or not name:
         return False
-    return prepends_bos(tokenizer_of(name, local=True), bos)
-
-
-def prepends_bos(tokenizer: Any, bos: int | None) -> bool:
-    """Return whether a tokenizer begins every text with the token `bos`."""
-    return (
-        tokenizer is not None and bos is not None and list(tokenizer("a")["input_ids"])[:1] == [bos]
-    )
+    tokenizer = tokenizer_of(name, local=True)
+    return tokenizer is not None and list(tokenizer("a")["input_ids"])[:1] == [bos]

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from ihlab.interp.heads import PREFIX_LEAST, per_head, probe_scores
-from ihlab.interp.onset import LEAST_POINTS, onset
+from ihlab.interp.onset import onset
 from ihlab.interp.sources import opened_model
 from ihlab.measure.probe import PREFIX_REPEATS
 from ihlab.runtime.settings import own_settings
-from tasks.config import choose, require
+from tasks.config import require
 
 ROWS = 8
 """Sequences of random tokens in each measurement. Each is read twice: as it is, and with its last
@@ -55,24 +55,17 @@ class HeadMonitor:
         self.probe = self.model.probe_rows(PREFIX_REPEATS, rows, length, ids, seed)
         self._tables: list[pd.DataFrame] = []
 
+    @own_settings()
     def __call__(self, step: int) -> None:
         """Score the heads if the step is a multiple of `every`. The last measured step is not
-        measured again.
-        """
-        if step % self.every == 0:
-            self.measure(step)
-
-    @own_settings()
-    def measure(self, step: int) -> None:
-        """Score the heads at this step. Raises `ConfigError` for a step before the last measured
-        one.
+        measured again. Raises `ConfigError` for a step before it.
         """
         last = int(self._tables[-1]["step"].iloc[0]) if self._tables else -1
         require(
             step >= last,
             f"step is {step}, but step {last} was measured already: steps must increase.",
         )
-        if step == last:
+        if step == last or step % self.every:
             return
         kind = self.model.exact_kind
         scores = probe_scores(self.model, self.probe.to(self.model.device), self.seed, (kind,))[
@@ -87,34 +80,28 @@ class HeadMonitor:
         """Every measurement. Raises `ConfigError` if there is none yet."""
         require(
             bool(self._tables),
-            "Nothing was measured yet: call the monitor with the step, or its `measure`.",
+            "Nothing was measured yet: call the monitor with the step.",
         )
         return pd.concat(self._tables, ignore_index=True)
 
-    def onsets(self, column: str = "prefix_matching") -> pd.DataFrame:
-        """Return when a score changes phase in each head (`ihlab.interp.onset`), the earliest
-        first.
+    def onsets(self) -> pd.DataFrame:
+        """Return when prefix matching changes phase in each head (`ihlab.interp.onset`), the
+        earliest first.
 
         Columns: layer, head, final (the last score), start, middle, end (steps; missing without a
-        change) and matches_prefix (at the last measurement). Raises `ConfigError` for an unknown
-        column, and for fewer than 12 measurements.
+        change) and matches_prefix (at the last measurement). Raises `ConfigError` for fewer than 12
+        measurements.
         """
         table = self.table
-        choose("score", column, table.columns)
-        steps = table["step"].nunique()
-        require(
-            steps >= LEAST_POINTS,
-            f"{steps} steps were measured, but an onset needs at least {LEAST_POINTS}.",
-        )
         rows = []
         for (layer, head), of_head in table.groupby(["layer", "head"]):
-            change = onset(of_head["step"], of_head[column])
+            change = onset(of_head["step"], of_head["prefix_matching"])
             last = of_head.iloc[-1]
             matches = (
                 min(last["prefix_matching"], 1 - last["same_distance_control"]) >= PREFIX_LEAST
             )
             when = (np.nan,) * 3 if change is None else (change.start, change.middle, change.end)
-            rows.append((layer, head, last[column], *when, bool(matches)))
+            rows.append((layer, head, last["prefix_matching"], *when, bool(matches)))
         names = ["layer", "head", "final", "start", "middle", "end", "matches_prefix"]
         return pd.DataFrame(rows, columns=names).sort_values(
             "middle", kind="stable", ignore_index=True

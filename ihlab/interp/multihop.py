@@ -55,23 +55,20 @@ def hop_scores(
     layer, head = np.indices((model.cfg.n_layers, model.cfg.n_heads)).reshape(2, -1)
     tables = []
     for j, position in enumerate(find_hops(batch.inputs[:, 1:], hops)):
-        to, before = (
-            _attention_to(patterns, target).flatten().cpu().numpy()
-            for target in (position, position - 1)
-        )
-        tables.append(
-            pd.DataFrame({"layer": layer, "head": head, "j": j, "attention": to, "before": before})
-        )
+        table = pd.DataFrame({"layer": layer, "head": head, "j": j})
+        table["attention"] = _attention_to(patterns, position)
+        table["before"] = _attention_to(patterns, position - 1)
+        tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
 
 def _attention_to(
     patterns: Float[Tensor, "layer batch head query key"], position: Int[np.ndarray, "batch letter"]
-) -> Float[Tensor, "layer head"]:
-    """Return the mean attention from each letter to the letter at `position`. Negative positions
-    are left out.
+) -> Float[np.ndarray, " layer_head"]:
+    """Return each head's mean attention from each letter to the letter at `position`. Negative
+    positions are left out.
     """
     sources = torch.zeros(patterns.shape[1], *patterns.shape[-2:], dtype=torch.bool)
     row, i = np.nonzero(position >= 0)
     sources[row, i + 1, position[row, i] + 1] = True  # + 1: the hop token comes before the letters
-    return mean_attention(patterns, sources.to(patterns.device))
+    return mean_attention(patterns, sources.to(patterns.device)).flatten().cpu().numpy()

@@ -6,7 +6,7 @@ copy of the residual stream per head, and rejects grouped keys and values. This 
 same intervention on our hook points.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import product
 
 import pandas as pd
@@ -22,7 +22,7 @@ from ihlab.measure.probe import padding_id
 from ihlab.model.lens.padding import mask_of
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
-from tasks.config import choose, require, shown
+from tasks.config import choose, require
 
 INTO = ("q", "k", "v")
 
@@ -68,7 +68,6 @@ def path_effects(
     tokens: Int[Tensor, "batch pos"],
     source: Int[Tensor, "source_batch source_pos"],
     metric: Callable[[Float[Tensor, "batch pos d_vocab"]], Tensor],
-    into: Iterable[str] = INTO,
 ) -> pd.DataFrame:
     """Patch every path from a head to a head of a later layer. The table has one row per path.
 
@@ -81,12 +80,11 @@ def path_effects(
     require(
         n_layers >= 2, f"The model has {n_layers} layer, but a path between heads needs at least 2."
     )
-    inputs = [choose("input of a head", name, INTO) for name in into]
     rows = []
     for sender in product(range(n_layers - 1), range(n_heads)):
         _check(model, tokens, source, sender, (n_layers - 1, 0))
         change = _exchanged(model, tokens, source, sender)
-        for layer, name in product(range(sender[0] + 1, n_layers), inputs):
+        for layer, name in product(range(sender[0] + 1, n_layers), INTO):
             z = _patched(model, tokens, change, layer, name)["z", layer]
             for head in range(n_heads):
                 value = float(metric(_with_z(model, tokens, z, (layer, head))))
@@ -166,11 +164,6 @@ def _check(
         f"The receiver {receiver} is not in a later layer than the sender {sender}.",
     )
     require_direct_paths(model, sender[0], receiver[0])
-    for name, ids in (("tokens", tokens), ("source", source)):
-        require(
-            isinstance(ids, Tensor),
-            f"{name} is {shown(ids)}, but must be a tensor of ids [batch, pos].",
-        )
     require(
         tokens.shape == source.shape,
         f"source is {list(source.shape)}, but must have the shape of tokens, {list(tokens.shape)}.",

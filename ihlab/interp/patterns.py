@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from transformer_lens import ActivationCache
 
 from ihlab.interp.checks import require_routes
-from ihlab.model.attention import Attention
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
 from ihlab.runtime.settings import own_settings
@@ -156,17 +155,9 @@ def _mixing(cache: ActivationCache) -> tuple[str, ...]:
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:
     name = f"blocks.{layer}.attn.hook_{kind}"
-    attn = getattr(getattr(cache.model, "blocks", {}), str(layer), None)
-    attn = getattr(attn, "attn", None)
-    reason = "run_with_cache without a names_filter keeps it."
-    if attn is not None and not hasattr(attn, f"hook_{kind}"):
-        instead = (
-            " Its hook_kernel says what heads read, and is signed."
-            if hasattr(attn, "hook_kernel")
-            else ""
-        )
-        reason = f"{type(attn).__name__} has no HookPoint hook_{kind}.{instead}"
-    elif isinstance(attn, nn.Module) and not isinstance(attn, Attention):
-        reason += f" It is there if the forward of {type(attn).__name__} calls self.hook_{kind}."
-    require(name in cache.cache_dict, f"The cache lacks {name}; {reason}")
+    require(
+        name in cache.cache_dict,
+        f"The cache lacks {name}: run_with_cache without a names_filter keeps it, if the attention has the HookPoint "
+        f"hook_{kind} and its forward calls it. (A recurrence has hook_kernel instead, which is signed.)",
+    )
     return cache[name]

@@ -94,17 +94,11 @@ def stacked(source: Any) -> Float[Tensor, "..."]:
     """Return patterns as one tensor. Raises `ConfigError` for anything else, and for layers of
     different shapes.
     """
-    kind = type(source).__name__
     if isinstance(source, list | tuple):
         require(
             len(source) > 0 and source[0] is not None,
             "The source holds no patterns: transformers returns them from models that were loaded with "
             "attn_implementation='eager' only. Pass the model itself, or load it so.",
-        )
-        first = source[0]
-        require(
-            isinstance(first, Tensor | np.ndarray),
-            f"The source is a {kind} of {type(first).__name__}: it must be {TAKEN}.",
         )
         layers = [stacked(layer) for layer in source]
         shapes = sorted({tuple(layer.shape) for layer in layers})
@@ -114,13 +108,12 @@ def stacked(source: Any) -> Float[Tensor, "..."]:
         )
         return torch.stack([layer.cpu() for layer in layers])
     require(
-        isinstance(source, Tensor | np.ndarray), f"The source is a {kind}, but must be {TAKEN}."
+        isinstance(source, Tensor | np.ndarray),
+        f"The source is a {type(source).__name__}, but must be {TAKEN}.",
     )
-    if isinstance(source, np.ndarray):
-        require(source.dtype.kind == "f", f"The patterns are {source.dtype}, but must be floats.")
-        return torch.from_numpy(source)
-    require(source.is_floating_point(), f"The patterns are {source.dtype}, but must be floats.")
-    return source.detach()
+    patterns = torch.as_tensor(source).detach()
+    require(patterns.is_floating_point(), f"The patterns are {patterns.dtype}, but must be floats.")
+    return patterns
 
 
 def with_batch_axis(
@@ -141,18 +134,14 @@ def with_batch_axis(
         f"The patterns have {shape[-2]} queries and {shape[-1]} keys, but must have the same number of both.",
     )
     require(patterns.numel() > 0, f"The patterns have the shape {shape}: they are empty.")
-    one, wanted = [1, shape[-1]], shape[1:-3] + shape[-1:]
-    fits = (
-        of_tokens == wanted
-        or (of_tokens == one[1:] and wanted == one)
-        or (of_tokens == one and patterns.ndim == 4)
-    )
-    require(
-        fits, f"The tokens have the shape {of_tokens}, but patterns of shape {shape} need {wanted}."
-    )
     if patterns.ndim == 4:
         patterns = patterns[:, None]
-    return patterns, tokens.reshape(-1, shape[-1]).to(patterns.device)
+    wanted = [patterns.shape[1], shape[-1]]
+    require(
+        list(torch.atleast_2d(tokens).shape) == wanted,
+        f"The tokens have the shape {of_tokens}, but patterns of shape {shape} need {wanted}.",
+    )
+    return patterns, torch.atleast_2d(tokens).to(patterns.device)
 
 
 def require_causal(
@@ -174,34 +163,20 @@ def require_causal(
         "give attention_mask if that query is padding, else run the model in float32",
     )
     wide = patterns.float()
-    later = wide.abs().triu(1).sum(dim=-1) >= LATER_MOST
-    if later.any():
-        below = wide.abs().tril(-1).sum(dim=-1).max().item() >= LATER_MOST
-        require(
-            below,
-            "The patterns are [key, query], but must be [query, key]: transpose their last two axes.",
-        )
-    if probabilities:
-        negative = (wide < -SUM_ERROR).any(dim=-1)
-        _refuse(
-            negative, "holds negative numbers", "give patterns, not the scores before the softmax"
-        )
     _refuse(
-        later,
+        wide.abs().triu(1).sum(dim=-1) >= LATER_MOST,
         "attends to later tokens",
-        "heads are scored in causal language models only, and padding needs attention_mask",
+        "heads are scored in causal language models only, patterns must be [query, key], and padding needs "
+        "attention_mask",
     )
     if not probabilities:
         return
     sums = wide.sum(dim=-1)
-    wrong = ((sums - 1).abs() > SUM_ERROR) & (sums != 0)
-    if wrong.any():
-        size = f"{sums[wrong][0].item():.3g}"
-        _refuse(
-            wrong,
-            f"sums to {size}, not to 1",
-            "give patterns after the softmax, of a model in evaluation mode",
-        )
+    _refuse(
+        ((sums - 1).abs() > SUM_ERROR) & (sums != 0),
+        "does not sum to 1",
+        "give patterns after the softmax, of a model in evaluation mode",
+    )
     if real is not None:
         to_padding = wide.masked_fill(real.to(wide.device)[:, None, None, :], 0).sum(dim=-1)
         _refuse(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def prompt_pair(
     )
     rules = Rules(
         special=set(getattr(task, "special_ids", ())) | set(getattr(task, "begins_with", ())),
-        role=ROLES[kind](task, np.arange(task.vocab_size)) if kind in ROLES else None,
+        role=partial(ROLES[kind], task) if kind in ROLES else np.zeros_like,
         copies=kind in COPIES,
     )
     rng = np.random.default_rng(seed)
@@ -139,12 +140,12 @@ def prompt_pair(
 
 @dataclass(frozen=True)
 class Rules:
-    """Limits on a task's swaps: ids that are not content, each id's role, whether answers must be
+    """Limits on a task's swaps: ids that are not content, the roles of ids, whether answers must be
     copied (`COPIES`).
     """
 
     special: set[int]
-    role: np.ndarray | None
+    role: Callable[[np.ndarray], np.ndarray]
     copies: bool
 
 
@@ -162,8 +163,7 @@ def _swapped_answer(
         if answer not in before or (rules.copies and _followed(before, token, 1) != answer):
             continue
         others = np.setdiff1d(before, [*rules.special, answer, token])
-        if rules.role is not None:
-            others = others[rules.role[others] == rules.role[answer]]
+        others = others[rules.role(others) == rules.role(np.array([answer]))]
         if not len(others):
             return None
         other = int(rng.choice(others))
@@ -189,8 +189,7 @@ def _swapped_key(
         key = int(keys[0])
         once = (np.bincount(before)[before] == 1) & ~np.isin(before, list(rules.special))
         once[max(key - 1, 0) : key + 2] = False  # neighbours
-        if rules.role is not None:
-            once &= rules.role[before] == rules.role[token]
+        once &= rules.role(before) == rules.role(np.array([token]))
         for place in np.flatnonzero(once).tolist():
             swapped = before.copy()
             swapped[[key, place]] = before[[place, key]]
@@ -277,8 +276,6 @@ SWAPS = {
 
 ROLES: dict[str, Callable[[Any, np.ndarray], np.ndarray]] = {
     "mqar": lambda task, ids: ids >= task.vocab_size // 2,  # keys and values
-    "pairs": lambda task, ids: ids >= task.vocab_size // 2,  # letters and followers
-    "checker": lambda task, ids: ids > 2,  # the question mark, and tokens
     "igsm": lambda task, ids: np.array([word.isdigit() for word in task.words(ids)]),
 }
 """The role of each id in tasks whose content ids cannot all take each other's place."""
@@ -291,12 +288,9 @@ swapped.
 _ARITHMETIC = "its answers are results of arithmetic"
 _TABLE = "its answers are those of one table for all sequences"
 _ELSEWHERE = "its answers are not what followed an earlier occurrence of the scored token alone"
+_OTHERS = {"ngram": _TABLE, "checker": _ELSEWHERE, "pairs": _ELSEWHERE}
 UNFIT = {
-    "answer": {"ngram": _TABLE},
-    "key": {
-        "igsm": _ARITHMETIC,
-        "ngram": _TABLE,
-        **dict.fromkeys(("depo", "checker", "pairs"), _ELSEWHERE),
-    },
+    "answer": _OTHERS,
+    "key": {"igsm": _ARITHMETIC, "depo": _ELSEWHERE, **_OTHERS},
 }
 """Why a corruption is refused, keyed by corruption and kind of task."""

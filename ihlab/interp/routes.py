@@ -18,7 +18,7 @@ whatever the model does with keys (rotary, ALiBi, masks, groups) applies to rout
 head has its own contributions, also with grouped-query attention.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -54,55 +54,31 @@ def column_name(column: int | None) -> str:
     return {None: "all", 0: "own", 1: "previous"}.get(column, f"{column} before")
 
 
-def all_routes(window: int) -> list[Route]:
-    """List the whole head, each key route, each value route and each pair, for windows of `window`
-    columns.
-    """
-    columns = (None, *range(window))
-    return [Route(*pair) for pair in product(columns, repeat=2)]
-
-
 @transformer_only
 @in_eval_mode
 def route_contributions(
     model: Transformer,
     tokens: Int[Tensor, "batch pos"],
     layer: int,
-    routes: Iterable[Route] | None = None,
+    routes: Sequence[Route] = (),
 ) -> dict[Route, Float[Tensor, "batch pos head d_head"]]:
-    """Return each route's contribution to each head's z, which ablation removes. `routes` defaults
-    to all routes.
+    """Return each route's contribution to each head's z, which ablation removes. Without `routes`,
+    of all routes.
 
     A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to
     z. Those of the key routes do not, because a softmax is not linear. Raises `ConfigError` for a
-    layer without shift, for a column outside its window, and as `require_routes` does.
+    model without shift, and as `require_routes` does.
     """
-    window = _window(model, layer)
-    if routes is None:
-        routes = all_routes(window)
-    wanted = list(routes)
-    for route in wanted:
-        for what, column in route._asdict().items():
-            require(
-                column is None or 0 <= column < window,
-                f"The {what} column of {route} is {column}, but the shift has columns 0 to {window - 1}.",
-            )
-    z = _z(model, tokens, layer)
-    return {route: _contribution(model, tokens, layer, route, z) for route in wanted}
-
-
-def _contribution(
-    model: Transformer, tokens: Tensor, layer: int, route: Route, z: Tensor
-) -> Tensor:
-    key, value = route
-    if key is None:
-        return z if value is None else z - _z(model, tokens, layer, beta=[value])
-    if value is None:
-        return z - _z(model, tokens, layer, alpha=[key])
-    others = [column for column in range(model.cfg.shift_window) if column != value]
-    return _z(model, tokens, layer, beta=others) - _z(
-        model, tokens, layer, beta=others, alpha=[key]
-    )
+    window, contributions = _window(model), {}
+    columns = (None, *range(window))
+    for key, value in routes or product(columns, repeat=2):
+        # With one column of values alone, z is what this column contributes.
+        others = [column for column in range(window) if value not in (None, column)]
+        read = _z(model, tokens, layer, beta=others)
+        if key is not None:
+            read = read - _z(model, tokens, layer, beta=others, alpha=[key])
+        contributions[Route(key, value)] = read
+    return contributions
 
 
 @transformer_only
@@ -111,14 +87,14 @@ def _contribution(
 def route_effects(
     model: Transformer,
     batch: Batch,
-    routes: Iterable[Route] | None = None,
+    routes: Sequence[Route] = (),
     together: bool = False,
 ) -> pd.DataFrame:
     """Ablate each route of each head on a batch, and return a table with one row per ablation.
 
     Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head),
     loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
-    `routes` defaults to all. Redundant heads compensate for each other, so ablating one alone may
+    Without `routes`, all are ablated. Redundant heads compensate for each other, so ablating one alone may
     show no effect. `together` ablates the route in all heads of a layer at once (head is "all").
     Padding must come last in each sequence. Raises `ConfigError` as `route_contributions` does, and
     for a batch without targets or answers.
@@ -126,30 +102,23 @@ def route_effects(
     check_measurable(batch)
     rows = evaluation_batch(batch, model.W_E.device)
     before = held_out(model, [rows])
-    if routes is None:
-        routes = all_routes(_window(model, 0))
-    wanted = list(routes)
     heads: dict[Any, slice] = {head: slice(head, head + 1) for head in range(model.cfg.n_heads)}
     if together:
         heads = {"all": slice(None)}
-    effects: list[dict[str, Any]] = []
+    effects = []
     for layer in range(model.cfg.n_layers):
-        contributions = route_contributions(model, rows.tokens, layer, wanted)
+        contributions = route_contributions(model, rows.tokens, layer, routes)
         for head, these in heads.items():
             for route, contribution in contributions.items():
                 with model.hooks(fwd_hooks=[(_hook_z(layer), _without(contribution, these))]):
                     after = held_out(model, [rows])
-                effects.append(
-                    {
-                        "layer": layer,
-                        "head": head,
-                        "key": column_name(route.key),
-                        "value": column_name(route.value),
-                        "loss_rise": after["eval_loss"] - before["eval_loss"],
-                        "accuracy_fall": before["accuracy"] - after["accuracy"],
-                    }
+                rise, fall = (
+                    after["eval_loss"] - before["eval_loss"],
+                    before["accuracy"] - after["accuracy"],
                 )
-    return pd.DataFrame(effects)
+                effects.append((layer, head, *map(column_name, route), rise, fall))
+    columns = ["layer", "head", "key", "value", "loss_rise", "accuracy_fall"]
+    return pd.DataFrame(effects, columns=columns)
 
 
 def _without(contribution: Tensor, heads: slice) -> Callable[..., Tensor]:
@@ -182,7 +151,9 @@ def _zeroing(
     attn, point = model.layers[layer].attn, f"blocks.{layer}.attn.hook_"
 
     def zeroed(weight: Tensor) -> Tensor:
-        return weight.index_fill(1, torch.tensor(columns, device=weight.device), 0)
+        return weight.index_fill(
+            1, torch.tensor(columns, dtype=torch.long, device=weight.device), 0
+        )
 
     if name in model.cfg.learned_shifts:
         return f"{point}{name}", lambda weight, hook: zeroed(weight)
@@ -195,15 +166,10 @@ def _hook_z(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
-def _window(model: Transformer, layer: int) -> int:
+def _window(model: Transformer) -> int:
     require_routes(model.cfg)
     require(
         model.cfg.shifted,
         f"The model's attention is {model.cfg.attention!r}, which has no routes; 'kv_shift' has routes.",
-    )
-    n_layers = model.cfg.n_layers
-    require(
-        0 <= layer < n_layers,
-        f"Layer {layer} does not exist: the model has layers 0 to {n_layers - 1}.",
     )
     return model.cfg.shift_window

@@ -22,30 +22,16 @@ from tasks.config import require
 COLUMNS = ("own", "previous")
 
 
-def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*head window"]:
-    """Scale each row to length 1, and make its entry of largest absolute value positive. A row of
-    zeros gives NaN.
+def angle(weight: Float[np.ndarray, "head 2"]) -> Float[np.ndarray, " head"]:
+    """Return the angle of (w1, w2) modulo pi, in [0, pi). A row of zeros gives NaN.
 
-    The result is the same for w and c w, c != 0. If several entries are largest, the first is made
-    positive.
+    The result is the same for w and c w, c != 0. 0 means own token only, pi / 2 previous token
+    only. Below pi / 2 w1 and w2 have the same sign, above it opposite signs. Angles near 0 and near
+    pi are close to each other.
     """
-    weight = np.asarray(weight, dtype=float)
-    largest = np.abs(weight).argmax(axis=-1, keepdims=True)
-    sign = np.sign(np.take_along_axis(weight, largest, axis=-1))
-    with np.errstate(invalid="ignore"):
-        return sign * weight / np.linalg.norm(weight, axis=-1, keepdims=True)
-
-
-def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
-    """Return the angle of (w1, w2) modulo pi, in [0, pi).
-
-    0 means own token only, pi / 2 previous token only. Below pi / 2 w1 and w2 have the same sign,
-    above it opposite signs. Angles near 0 and near pi are close to each other.
-    """
-    line = direction(weight)
-    modulo = np.arctan2(line[..., 1], line[..., 0])
-    modulo = np.where(modulo < 0, modulo + np.pi, modulo)
-    return np.where(modulo >= np.pi, 0.0, modulo)
+    modulo = np.arctan2(weight[:, 1], weight[:, 0]) % np.pi
+    modulo = np.where(modulo >= np.pi, 0.0, modulo)
+    return np.where(weight.any(axis=1), modulo, np.nan)
 
 
 @transformer_only
@@ -53,8 +39,7 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     """Return every key/value head's alpha and beta, as stored and with the gauge fixed, in one row
     per head.
 
-    - layer, head (key/value head), alpha1, alpha2, ..., beta1, beta2, ...: as stored;
-    - alpha1_unit, ..., beta1_unit, ...: the `direction`.
+    - layer, head (key/value head), alpha1, alpha2, ..., beta1, beta2, ...: as stored.
 
     With windows of two, as in arXiv 2411.19574, for alpha and likewise for beta:
 
@@ -87,8 +72,6 @@ def shift_report(model: Transformer) -> pd.DataFrame:
             for number, column in enumerate(weight.T, 1):
                 columns[f"{name}{number}"] = column
         for name, weight in weights.items():
-            for number, column in enumerate(direction(weight).T, 1):
-                columns[f"{name}{number}_unit"] = column
             if weight.shape[1] == 2:
                 columns |= _of_two(name, weight)
         tables.append(pd.DataFrame(columns))
@@ -119,16 +102,13 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
     """
     reports = []
     for model in models:
-        report = shift_report(model)  # first, because it raises for a model without shift
-        window = model.cfg.shift_window
+        reports.append(shift_report(model))
+        cfg = model.cfg
         require(
-            model.cfg.learns_both,
-            f"The model's attention is {model.cfg.attention!r}, but Table 5 needs both alpha and beta.",
+            cfg.learns_both and cfg.shift_window == 2,
+            f"The model's attention is {cfg.attention!r} and its shift_window is {cfg.shift_window}, but Table 5 "
+            "compares two columns of both alpha and beta.",
         )
-        require(
-            window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns."
-        )
-        reports.append(report)
     require(bool(reports), "There is no model, so there are no heads to count.")
     heads = pd.concat(reports, ignore_index=True)
     for name in ("alpha", "beta"):  # the raw comparison under c = -1

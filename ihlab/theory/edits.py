@@ -19,20 +19,16 @@ def rotate(model: Transformer, seed: int = 0) -> Transformer:
     R, so every pattern and logit stays as it is. Raises `ConfigError` for a model with a norm,
     whose gains belong to one basis, or biases.
     """
-    norm, d = model.cfg.norm, model.cfg.d_model
+    norm, bias, d = model.cfg.norm, model.cfg.bias, model.cfg.d_model
     require(
-        norm == "none",
-        f"norm is {norm!r}, but only the stream of a model with norm 'none' can be rotated.",
-    )
-    require(
-        not model.cfg.bias,
-        f"bias is {model.cfg.bias}, but only a model without biases can be rotated.",
+        norm == "none" and not bias,
+        f"norm is {norm!r} and bias is {bias}, but only the stream of a model with norm 'none' and without biases can "
+        "be rotated.",
     )
     generator = torch.Generator().manual_seed(seed)
     rotation = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0]
     for name, weight in model.named_parameters():
-        writes = name.endswith(("o_proj.weight", "out_proj.weight"))
-        if writes:
+        if name.endswith(("o_proj.weight", "out_proj.weight")):
             weight.copy_(rotation.T.to(weight) @ weight)
         elif "shift" not in name:
             weight.copy_(weight @ rotation.to(weight))
@@ -63,25 +59,23 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
 
     The copies are head 0 and the last `copies` - 1 heads; the other layers get as many additional
     heads, whose weights are 0. So the logits stay as they are. Raises `ConfigError` for grouped
-    keys, an unknown layer and no copies.
+    keys.
     """
     cfg, extra = model.cfg, copies - 1
-    shared = f"n_key_value_heads is {cfg.kv_heads}, but must be n_heads={cfg.n_heads}: a head that shares its keys"
-    require(cfg.kv_heads == cfg.n_heads, f"{shared} cannot be split.")
-    require(0 <= layer < cfg.n_layers, f"layer is {layer}, but must be in 0 .. {cfg.n_layers - 1}.")
-    require(copies >= 1, f"copies is {copies}, but must be at least 1.")
+    require(
+        cfg.kv_heads == cfg.n_heads,
+        f"n_key_value_heads is {cfg.kv_heads}, but must be n_heads={cfg.n_heads}: a head that shares its keys cannot "
+        "be split.",
+    )
     slopes = cfg.alibi_slopes
     if slopes is not None:
         of_layers = [cfg.slopes_in(i) or () for i in range(cfg.n_layers)]
         slopes = tuple(slope for each in of_layers for slope in (*each, *each[:1] * extra))
     n_heads = cfg.n_heads + extra
-    heads = {
-        "n_heads": n_heads,
-        "n_key_value_heads": n_heads,
-        "d_head": cfg.head_width,
-        "alibi_slopes": slopes,
-    }
-    wider = Transformer(cfg.replace(**heads)).to(model.embed.weight).eval()
+    cfg_of_all = cfg.replace(
+        n_heads=n_heads, n_key_value_heads=n_heads, d_head=cfg.head_width, alibi_slopes=slopes
+    )
+    wider = Transformer(cfg_of_all).to(model.embed.weight).eval()
 
     def widened(name: str, weight: Tensor) -> Tensor:
         if ".attn." not in name:

@@ -59,4 +59,4 @@ def paper_distance(alpha1: Any, beta1: Any) -> Any:
     """Return the distance of (alpha1, beta1) to (0, 1), which section 3.2 uses. It depends on the
     signs.
     """
-    return np.round(np.hypot(alpha1, 1 - np.asarray(beta1)), DECIMALS)
+    return np.round(np.hypot(alpha1, 1 - beta1), DECIMALS)

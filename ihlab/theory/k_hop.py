@@ -144,8 +144,8 @@ class _Builder:
         tokens, task = self.model.embed.weight, self.task
         tokens[:, self.at["one"]] = 1.0
         tokens[:, self.at["token"]] = torch.eye(task.vocab_size, dtype=torch.float64)
-        for letter in range(task.alphabet):
-            tokens[task.first_letter + letter, self.at["c0"][letter]] = 1.0
+        letters = torch.arange(task.alphabet)
+        tokens[task.first_letter + letters, self.at["c0"][letters]] = 1.0
         for k in range(task.max_hops + 1):
             tokens[k, self.at["c0"][-1]] = 1.0
             tokens[k, self.at["own switches"]] = torch.tensor(
@@ -248,8 +248,8 @@ class _Builder:
 
     def _unembed(self) -> None:
         logits, task, last = self.model.unembed.weight, self.task, self.at[f"c{self.n_layers}"]
-        for letter in range(task.alphabet):
-            logits[task.first_letter + letter, last[letter]] = 1.0
+        letters = torch.arange(task.alphabet)
+        logits[task.first_letter + letters, last[letters]] = 1.0
         logits[task.none, last[-1]] = 1.0
         logits[task.blank, self.at["token"][: task.max_hops + 1]] = (
             2.0  # the answer at the hop token itself
@@ -259,12 +259,7 @@ class _Builder:
         """Return 1 for each layer whose hops are part of the sum k, else 0. All are 1 if their sum
         is at most k.
         """
-        left, on = k, [0] * self.n_layers
-        for m in reversed(range(self.n_layers)):
-            hops = 2**m
-            if not self.shifted:
-                hops //= 2  # 0 for the first layer
-            if 0 < hops <= left:
-                on[m] = 1
-                left -= hops
-        return on
+        layers = self.n_layers if self.shifted else self.n_layers - 1
+        hops = min(k, 2**layers - 1)
+        on = [hops >> m & 1 for m in range(layers)]
+        return on if self.shifted else [0, *on]  # the first vanilla layer follows none

@@ -165,9 +165,7 @@ def test_other_refusals_name_the_cause(tmp_path):
         "n_ctx=8": lambda: certify(small(0, positional="learned"), TASK, [9]),
         "dropout": lambda: certify(small(0, dropout=0.1).train(), TASK),
         "own automata": lambda: certify(model, None, [3], questions=[own]).save(tmp_path / "x"),
-        "leave path out": lambda: certify(model, None, [3], questions=[own], path=tmp_path / "x"),
         "sequence of 2 tokens": lambda: certify(model, TASK, [2]),
-        "A length is 3.0": lambda: certify(model, TASK, [3.0]),
         "from 2 to 4096": lambda: certify(model, TASK, [5000]),
         "at least one question": lambda: certify(model, TASK, questions=[]),
         "must be a pair": lambda: certify(model, TASK, questions=[3]),
@@ -294,10 +292,6 @@ def forged(certificate, **columns):
 
 FORGED = {
     "rows dropped": lambda c: dataclasses.replace(c, table=c.table.iloc[1:]),
-    "a row twice": lambda c: dataclasses.replace(c, table=c.table.iloc[[0, *range(len(c.table))]]),
-    "one row for another": lambda c: dataclasses.replace(
-        c, table=c.table.iloc[[0, *range(len(c.table) - 1)]]
-    ),
     "rows of length 2": lambda c: forged(c, length=2),
     "lengths that were not judged": lambda c: dataclasses.replace(c, lengths=[3, 4, 5]),
     "another question": lambda c: forged(c, answer=c.table["answer"].to_numpy()[::-1]),
@@ -311,7 +305,6 @@ FORGED = {
     "bounds plus 1": lambda c: forged(c, bound=c.table["bound"] + 1),
     "bounds infinite": lambda c: forged(c, bound=np.inf),
     "margins NaN": lambda c: forged(c, margin=np.nan),
-    "margins minus 1": lambda c: forged(c, margin=c.table["margin"] - 1),
     "sequences of another row": lambda c: forged(
         c, worst=[*c.table["worst"][1:], c.table["worst"][0]]
     ),

@@ -110,7 +110,6 @@ def test_random_lessons_are_of_the_set_and_end_nothing(tmp_path):
     [
         ([16], {}, "n_ctx is 12"),
         ([8], {"rows": "worst"}, "rows"),
-        ([8], {"every": 0}, "every is 0"),
     ],
 )
 def test_wrong_lessons_are_refused(lengths, fields, message, tmp_path):

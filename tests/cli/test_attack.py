@@ -11,6 +11,7 @@ import pytest
 from ihlab import Run
 from ihlab.certify import attack
 from ihlab.cli import main
+from tasks import InductionTask
 
 pytestmark = pytest.mark.slow
 
@@ -51,22 +52,22 @@ def test_a_run_that_stands_exits_with_0(capsys):
     assert "2 of 2 questions are answered rightly as drawn, and 2 in the worst sequence" in printed
 
 
-def test_letters_are_printed_and_drawn_as_words(tmp_path, capsys):
-    picture = tmp_path / "hops.svg"
+def test_tokens_are_printed_and_drawn_as_words(root, tmp_path, capsys, monkeypatch):
+    words = lambda task, ids: [f"w{i}" for i in ids]  # noqa: E731
+    monkeypatch.setattr(InductionTask, "words", words, raising=False)
+    picture = tmp_path / "worst.svg"
     with pytest.raises(SystemExit):
-        main(["attack", "2-hop-vanilla-2", *QUICK, "--out", str(picture)])
-    assert re.search(r"^token +k=\d( +[a-d]){15}$", capsys.readouterr().out, re.MULTILINE)
-    assert re.search(r"answer [a-d], rival", picture.read_text())
+        main(["attack", "plain", *QUICK, "--root", str(root), "--out", str(picture)])
+    assert re.search(r"^token( +w\d+){12}$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"answer w\d+, rival", picture.read_text())
 
 
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
         ("igsm-vanilla", "it is not known which sequences the task 'igsm' can draw"),
-        (
-            "2-hop-vanilla-2 --length 90",
-            "length is 90, but must be from 2 to the task's length, 33",
-        ),
+        ("2-hop-vanilla-2", "The task is 'multihop', but attack has no rule for it"),
+        ("vanilla-2-layers --length 900", "length is 900, but must be from 2 to the task's"),
     ],
 )
 def test_bad_input_ends_with_a_sentence(fails, args, sentence):

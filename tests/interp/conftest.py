@@ -51,6 +51,48 @@ def make_model():
     return make
 
 
+def mixed(x, weight):
+    """Vectors [batch, pos, d] mixed with those of earlier tokens, zeros in front."""
+    total = torch.zeros_like(x)
+    for back, w in enumerate(weight):
+        total[:, back:] += w * x[:, : x.shape[1] - back]
+    return total
+
+
+@torch.no_grad()
+def attention_by_hand(model, layer, head, streams, slope=0.0):
+    """The pattern and z of a head that reads q, k and v from three normalised `streams`, by the
+    equations, with ALiBi or without positions.
+    """
+    attn, group = model.layers[layer].attn, head // (model.cfg.n_heads // model.cfg.kv_heads)
+    weights = attn.W_Q[head], attn.W_K[group], attn.W_V[group]
+    q, k, v = (stream @ weight for stream, weight in zip(streams, weights, strict=True))
+    if attn.shifted:
+        k, v = mixed(k, attn.alpha[group]), mixed(v, attn.beta[group])
+    place = torch.arange(q.shape[1])
+    scores = q @ k.mT / q.shape[-1] ** 0.5 - slope * (place[:, None] - place)
+    pattern = scores.masked_fill(place > place[:, None], -torch.inf).softmax(dim=-1)
+    return pattern, pattern @ v
+
+
+@torch.no_grad()
+def regauged(model):
+    """(alpha, W_K) -> (c alpha, W_K / c) and (beta, W_V) -> (c beta, W_V / c), a c of either sign
+    for each head.
+    """
+    generator = torch.Generator().manual_seed(0)
+    changed = Transformer(model.cfg).double().eval()
+    changed.load_state_dict(model.state_dict())
+    for layer in changed.layers:
+        attn = layer.attn
+        for weight, matrix in ((attn.alpha, attn.W_K), (attn.beta, attn.W_V)):
+            c = torch.empty(len(weight)).double().uniform_(0.1, 5, generator=generator)
+            c *= torch.randint(2, c.shape, generator=generator) * 2 - 1
+            weight.mul_(c[:, None])
+            matrix.div_(c[:, None, None])
+    return changed
+
+
 @pytest.fixture(scope="session")
 def tokens():
     """Tokens [3, 9] of the vocabulary."""

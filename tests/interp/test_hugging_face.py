@@ -1,9 +1,11 @@
 """Models of other libraries: what is read of them from the outside is what ours say of the same
 weights.
 
-The GPT-2 of `gpt2_induction/train.py` learned induction: on new rows it ends at a loss of .002 nats
-a token and an accuracy of 1.000. All four heads of its last layer match prefixes (.98 to .99), fed
-by head 0.3; three of them are needed, the fourth's work is done by the others.
+The GPT-2 of `gpt2_induction` (two layers of width 64) learned induction with transformers alone: on
+sequences of 64 random tokens that repeat after 8 to 32, whose special id 63 never occurs. On new
+sequences it has a loss of .002 nats a token and an accuracy of 1.000. All four heads of its last
+layer match prefixes (.98 to .99), fed by head 0.3; three of them are needed, the fourth's work is
+done by the others.
 """
 
 from pathlib import Path
@@ -27,8 +29,6 @@ from transformers import (
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     T5Config,
@@ -161,19 +161,6 @@ def test_scores_are_those_of_our_model_with_the_same_weights(name, convert):
     pd.testing.assert_frame_equal(theirs, ours, check_dtype=False, rtol=1e-4, atol=1e-5)
 
 
-def test_embeddings_narrower_than_the_residual_stream():
-    """OPT-350m's shape."""
-    torch.manual_seed(0)
-    model = OPTForCausalLM(OPTConfig(**SMALL, ffn_dim=32, word_embed_proj_dim=8)).eval()
-    batch = repeated_batch(repeated_rows(range(3, 50), rows=4, period=8, repeats=2), 2)
-    scores = head_scores(model, batch, rows=4)
-    assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
-    ablated = ablate_heads(model, batch, [(1, 1)], "zero")
-    with torch.no_grad():
-        model.model.decoder.layers[1].self_attn.out_proj.weight[:, 4:8] = 0
-    assert ablate_heads(model, batch, []) == pytest.approx(ablated)
-
-
 # Bad input
 
 
@@ -200,10 +187,9 @@ T5 = T5Config(vocab_size=50, d_model=16, d_ff=32, num_layers=1, num_heads=4, d_k
 MAMBA = MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1)
 
 
-def filled(name, tensor, number):
-    model = made(name)
-    with torch.no_grad():
-        model.get_parameter(tensor).fill_(number)
+def huge():
+    model = made("gpt2")
+    torch.nn.init.constant_(model.transformer.h[0].attn.c_attn.weight, 1e30)
     return model
 
 
@@ -219,21 +205,12 @@ def on_meta():
         (lambda: MambaForCausalLM(MAMBA), "The MambaForCausalLM has no attention heads"),
         (lambda: BertForMaskedLM(BertConfig(**SMALL)), "BertForMaskedLM attends to later tokens"),
         (half_cached, "attends by 'sdpa', which gives no patterns, and it cannot be switched"),
-        (
-            lambda: filled("gpt2", "transformer.h.0.attn.c_attn.weight", 1e30),
-            "The patterns of the GPT2LMHeadModel are",
-        ),
-        (
-            lambda: filled("gpt2", "transformer.ln_f.bias", torch.inf),
-            "The GPT2LMHeadModel's tensor 'transformer.ln_f.bias' holds a number that is not finite",
-        ),
+        (huge, "The patterns of the GPT2LMHeadModel are"),
         (
             lambda: add_shift(made("llama"), first="own"),
             "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values",
         ),
         (on_meta, "The GPT2LMHeadModel is on the meta device"),
-        (lambda: torch.rand(2, 3, 4, 12, 12), "tokens are not given"),
-        (lambda: {"a": 1}, "The source is a dict, but must be a Run"),
     ],
 )
 def test_what_cannot_be_scored_says_why(make, sentence):
@@ -282,25 +259,8 @@ def test_without_logits_nothing_can_be_ablated(batch):
         ConfigError, match="holds patterns alone, but heads are ablated by running a model"
     ):
         ablate_heads(patterns, batch, [(0, 0)])
-    with pytest.raises(ConfigError, match="probed with tokens of its own"):
-        head_scores(made("gpt2"), tokens=TOKENS)
     bare = GPT2Model(GPT2Config(**GPT2_SMALL))
     with pytest.raises(ConfigError, match="The GPT2Model has no unembedding"):
         ablate_heads(
             bare, InductionTask(vocab_size=50, length=16).batch(2, np.random.default_rng(0)), []
         )
-
-
-@pytest.mark.parametrize("kept", [{}, {"model.layers.0": "cpu", "model.rotary_emb": "cpu"}])
-def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kept, tmp_path):
-    whole = made("kv_shift").eval()
-    whole.save_pretrained(tmp_path / "saved")
-    parts = ("embed_tokens", "layers.0", "layers.1", "norm", "rotary_emb")
-    places = dict.fromkeys(["lm_head", *(f"model.{part}" for part in parts)], "disk") | kept
-    options = {"device_map": places, "offload_folder": str(tmp_path / "offload")}
-    model = type(whole).from_pretrained(tmp_path / "saved", **options)
-    batch = InductionTask(vocab_size=50, length=16).batch(4, np.random.default_rng(0))
-    found, right = head_scores(model, batch), head_scores(whole, batch)
-    pd.testing.assert_frame_equal(found, right, atol=1e-4)
-    with pytest.raises(ConfigError, match=r"offloaded.*load the model without device_map"):
-        from_hf(model)

@@ -4,17 +4,11 @@ import numpy as np
 import pytest
 
 from ihlab.interp.onset import onset
-from ihlab.model.config import ModelConfig
-from ihlab.training.config import RunConfig
-from tasks import InductionTask
 from tasks.config import ConfigError
 
 pytestmark = pytest.mark.slow
 
-TASK = InductionTask(vocab_size=32, length=8)
-MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=32, n_ctx=8)
-CONFIG = RunConfig(task=TASK, model=MODEL, steps=1000)
-STEPS = np.array(CONFIG.eval_steps(), dtype=float)  # 55 of them, 10 apart early and 45 late
+STEPS = np.r_[0:220:10, np.geomspace(220, 1000, 33).round()]  # as a run's evaluations
 N = len(STEPS)
 
 
@@ -42,12 +36,6 @@ def planted(rng, shape, noise):
     }[shape]
     sign = rng.choice([-1, 1])
     return sign * curve + noise * rng.standard_normal(N) + rng.normal(), at, sign
-
-
-def drift(curve):
-    """The least-squares cubic in the number of the evaluation, with a line in the step."""
-    columns = np.column_stack([np.linspace(-1, 1, N)[:, None] ** np.arange(4), STEPS])
-    return columns @ np.linalg.lstsq(columns, curve)[0]
 
 
 # Planted
@@ -87,8 +75,6 @@ def test_the_numbers_of_a_noiseless_ramp():
     assert (found.start, found.end, found.middle) == (STEPS[20], STEPS[24], STEPS[22])
     assert (found.start_low, found.start_high) == (STEPS[19], STEPS[21])  # as the logging
     assert (found.before, found.after) == pytest.approx((3, 1))
-    about = curve - drift(curve)
-    assert found.explained == pytest.approx(1 / (1 + N * (0.015 * 2) ** 2 / (about @ about)))
     assert found.p == pytest.approx(1 / 200)
 
 
@@ -131,10 +117,9 @@ def test_curves_without_noise_or_change_have_no_onset():
     [
         (STEPS[:11], np.arange(11), "The curve has 11 values, but a change needs at least 12"),
         (STEPS, np.zeros(N - 1), rf"steps has shape \[{N}\] and values \[{N - 1}\]"),
-        (np.r_[STEPS[:-1], STEPS[-2]], np.zeros(N), "The steps must increase"),
         (STEPS, np.r_[np.zeros(N - 1), np.inf], "infinite"),
     ],
-    ids=["few", "lengths", "order", "infinite"],
+    ids=["few", "lengths", "infinite"],
 )
 def test_curves_that_cannot_be_read_are_refused(steps, values, message):
     with pytest.raises(ConfigError, match=message):

@@ -9,7 +9,6 @@ import torch
 from ihlab.interp.prompt_pair import prompt_pair
 from tasks import (
     Batch,
-    CheckerTask,
     ConfigError,
     DepoTask,
     IGSMTask,
@@ -57,8 +56,6 @@ def test_a_task_whose_answers_are_not_in_the_prompt_is_refused():
         prompt_pair(Unseen(), size=2)
     with pytest.raises(ConfigError, match="size is 0"):
         prompt_pair(InductionTask(vocab_size=60, length=24), size=0)
-    with pytest.raises(ConfigError, match="There is no corruption 'keys'"):
-        prompt_pair(InductionTask(vocab_size=60, length=24), corrupt="keys")
 
 
 def hopped(before, token, hops):
@@ -112,18 +109,6 @@ def of_depo(task, prompt, at):
     return {goal[len(name)]} if goal[: len(name)] == name else set()
 
 
-def of_pairs(task, prompt, at):
-    context = prompt[at - 1 : at + 1]
-    return {prompt[i + 2] for i in range(at - 2) if prompt[i : i + 2] == context}
-
-
-def of_checker(task, prompt, at):
-    """Recall: the other token of the pair. (Claims have answers that no prompt contains.)"""
-    half = prompt[: task.length // 2]
-    assert prompt[at - 1] == 2
-    return {half[half.index(prompt[at]) ^ 1]}
-
-
 def of_result(task, prompt, at):
     """The value after ANS is the result that was written last."""
     words = task.words(np.array(prompt[: at + 1]))
@@ -137,8 +122,6 @@ def of_induction(task, prompt, at):
 RIGHT = [
     (InductionTask(vocab_size=60, length=24), of_induction),
     (DepoTask(), of_depo),
-    (PairTask(), of_pairs),
-    (CheckerTask(asked="first", vocab_size=40, length=24), of_checker),
     (IGSMTask(), of_result),
 ]
 
@@ -165,7 +148,7 @@ def test_what_is_known_by_heart_is_not_scored(task):
             assert hopped(row[:at], row[at], 1) == answer
 
 
-UNFIT = [(NGramTask(), "answer"), (DepoTask(), "key"), (IGSMTask(), "key")]
+UNFIT = [(NGramTask(), "answer"), (PairTask(), "answer"), (DepoTask(), "key"), (IGSMTask(), "key")]
 
 
 @pytest.mark.parametrize(("task", "corrupt"), UNFIT)

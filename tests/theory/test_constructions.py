@@ -76,34 +76,20 @@ def test_a_first_layer_that_sees_its_own_token_does_not_approach_the_machine():
 # Equations 11 and 12
 
 
-def read_by_loops(x, n, temperature, key, value, places):
-    """Softmax-weighted values over `places`, counted from 1."""
-    powers = [
-        math.exp(float(x[n] @ x.get(key(s), torch.zeros_like(x[n]))) / temperature) for s in places
-    ]
-    return sum(
-        w / sum(powers) * x.get(value(s), torch.zeros_like(x[n]))
-        for w, s in zip(powers, places, strict=True)
-    )
-
-
 def test_the_meta_learner_is_equation_11_with_the_value_that_follows():
-    rows = random_rows(8, 5, 3)
-    x = dict(enumerate(rows, start=1))
-    out = outputs(meta_learner(rows, 8, 0.4), 8)
+    x = random_rows(8, 5, 3)
+    out = outputs(meta_learner(x, 8, 0.4), 8)
     for n in range(1, 9):
-        expected = read_by_loops(x, n, 0.4, lambda s: s - 1, lambda s: s, range(1, n + 1))
-        torch.testing.assert_close(out[n - 1], expected, rtol=0, atol=1e-10)
+        torch.testing.assert_close(out[n - 1], IH(x[:n], 0.4, 0.0, "all"), rtol=0, atol=1e-10)
 
 
 def test_the_checker_is_equation_12():
-    rows = random_rows(8, 5, 3)
-    x = dict(enumerate(rows, start=1))
-    out = outputs(checker(rows, 8, 0.4), 8)
+    x = random_rows(8, 5, 3)
+    out, before = outputs(checker(x, 8, 0.4), 8), torch.cat([torch.zeros_like(x[:1]), x[:-1]])
     assert not out[0].any()
-    for n in range(2, 9):
-        expected = read_by_loops(x, n, 0.4, lambda s: s, lambda s: s - 1, range(1, n))
-        torch.testing.assert_close(out[n - 1], expected, rtol=0, atol=1e-10)
+    for n in range(1, 8):
+        expected = (x[:n] @ x[n] / 0.4).softmax(dim=0) @ before[:n]
+        torch.testing.assert_close(out[n], expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("build", [kv_shift_induction_head, two_layer_induction_head])

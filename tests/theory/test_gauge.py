@@ -19,8 +19,6 @@ def test_coordinates_by_hand():
         "key_norm": 5.0,
         "value_norm": 1.414214,
     }
-    opposite = coordinates(1.0, 0.0, 0.0, 1.0)  # own key, previous value
-    assert (opposite["key_angle"], opposite["value_angle"]) == (-1.570796, -1.570796)
 
 
 def test_all_four_mirror_images_of_a_start_have_identical_coordinates():

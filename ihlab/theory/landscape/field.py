@@ -7,7 +7,6 @@ import pandas as pd
 from jaxtyping import Float
 
 from ihlab.theory.landscape.forms import evaluate
-from tasks.config import require
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,7 @@ class Field:
     def table(self) -> pd.DataFrame:
         """Return a row for each point: alpha1, beta1, loss, slope_alpha1, slope_beta1."""
         alpha1, beta1 = np.meshgrid(self.alpha1, self.beta1)
-        values = {
-            "loss": self.loss,
-            "slope_alpha1": self.slope_alpha1,
-            "slope_beta1": self.slope_beta1,
-        }
-        grids = {"alpha1": alpha1, "beta1": beta1, **values}
+        grids = vars(self) | {"alpha1": alpha1, "beta1": beta1}
         return pd.DataFrame({name: grid.ravel() for name, grid in grids.items()})
 
 
@@ -46,9 +40,8 @@ def field(
     and beta1.
 
     On the square alpha2 = 1 - alpha1, so the slope in alpha1 is dL/dalpha1 - dL/dalpha2, and
-    likewise in beta1. Raises `ConfigError` as `loss` does, and for fewer than 2 points.
+    likewise in beta1. Raises `ConfigError` as `loss` does.
     """
-    require(points >= 2, f"points is {points}, but must be at least 2.")
     axis = np.linspace(low, high, points)
     beta1 = axis[:, None]
     value, by = evaluate((axis, 1 - axis, beta1, 1 - beta1), n_tokens, form, other)

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks.config import ConfigError, choose, require
+from tasks.config import choose, require
 
 Term = tuple[float, str, str]
 """One term of a logit: a coefficient, a factor beta1, beta2 or one, and a factor a1, a2, r or one.
@@ -96,7 +96,7 @@ def loss(
 
     `n_tokens` is T. "printed" and "listing" take either T or `other`, the number for their O(T)
     term; T stands for other = T - 2, which gives the same S. Raises `ConfigError` for T below 5,
-    other below 0, numbers that are not finite and shapes that do not broadcast.
+    other below 0, and numbers that are not finite.
     """
     return evaluate((alpha1, alpha2, beta1, beta2), n_tokens, form, other)[0]
 
@@ -128,18 +128,14 @@ def evaluate(
         form != "exact" or other is None,
         f"other is {other}, but the exact form has no O(T): give n_tokens.",
     )
-    needed = "the length T" if form == "exact" else "the length T or other, its O(T)"
     require(
-        n_tokens is not None or other is not None,
-        f"n_tokens is missing: the {form} form needs {needed}.",
-    )
-    require(
-        n_tokens is None or other is None,
-        "n_tokens and other are both given, but one follows from the other.",
+        (n_tokens is None) != (other is None),
+        f"The {form} form needs one size: n_tokens, the length T, or (not the exact form) other, its O(T).",
     )
     values = checked(point, n_tokens, other)
     rest = values["n_tokens"] - 2 if other is None else values["other"]  # the O(T) of S
-    factors, a = _attention(values, rest)
+    factors = _attention(values, rest)
+    a1, a2, r = factors.values()
     factors |= {"beta1": values["beta1"], "beta2": values["beta2"], "one": 1.0}
     log_others = rest  # "listing" has exp(other) in the denominator
     if form != "listing":
@@ -168,9 +164,9 @@ def evaluate(
             by[attention] = by[attention] + by_logit * (c * factors[beta])
     # d a1 / d alpha1 = a1 - 2 a1 a1, d a2 / d alpha1 = -2 a1 a2, d r / d alpha1 = -2 a1 r; alpha2
     # likewise, once.
-    mean = by["a1"] * a[0] + by["a2"] * a[1] + by["r"] * a[2]
+    mean = by["a1"] * a1 + by["a2"] * a2 + by["r"] * r
     return value, Gradient(
-        a[0] * (by["a1"] - 2 * mean), a[1] * (by["a2"] - mean), by["beta1"], by["beta2"]
+        a1 * (by["a1"] - 2 * mean), a2 * (by["a2"] - mean), by["beta1"], by["beta2"]
     )
 
 
@@ -189,11 +185,6 @@ def checked(
             values[name] = np.asarray(number, dtype=np.float64)
             is_finite = bool(np.isfinite(values[name]).all())
             require(is_finite, f"{name} holds a number that is not finite.")
-    try:
-        np.broadcast_arrays(*values.values())
-    except ValueError:
-        listed = ", ".join(f"{name} {value.shape}" for name, value in values.items() if value.ndim)
-        raise ConfigError(f"The shapes {listed} do not broadcast.") from None
     if "n_tokens" in values:
         given = values["n_tokens"]
         wrong = given[(given < 5) | (given != np.floor(given))]
@@ -216,13 +207,10 @@ def checked(
     return values
 
 
-def _attention(
-    values: dict[str, Array], rest: Array
-) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
+def _attention(values: dict[str, Array], rest: Array) -> dict[str, Array]:
     """Return a1, a2 and r, computed from exponents of at most 0 so that none overflows."""
     alpha1, alpha2 = values["alpha1"], values["alpha2"]
     top = np.maximum(np.maximum(alpha1, alpha2), 0.0)
     one, two, none = np.exp(alpha1 - top), np.exp(alpha2 - top), np.exp(-top)
     s = 2 * one + two + rest * none
-    a = (one / s, two / s, none / s)
-    return dict(zip(("a1", "a2", "r"), a, strict=True)), a
+    return {"a1": one / s, "a2": two / s, "r": none / s}

@@ -50,7 +50,7 @@ def test_what_asks_for_a_pattern_says_that_there_is_none(make, tokens, name):
     for ask in (lambda: raw_patterns(cache), lambda: head_scores(model, length=12, rows=2)):
         with pytest.raises(
             ConfigError,
-            match=r"has no HookPoint hook_pattern\. Its hook_kernel says what heads read",
+            match=r"lacks blocks\.0\.attn\.hook_pattern: .*A recurrence has hook_kernel",
         ):
             ask()
     with pytest.raises(ConfigError, match=f"'{name}', whose scores are not one sum"):
