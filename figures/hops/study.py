@@ -1,4 +1,4 @@
-"""Figure 8 and two questions about it: how many hops does a model follow, given its attention and
+"""Figure 8 and a question about it: how many hops does a model follow, given its attention and
 number of layers?
 
 `ihlab.recipes.hop_horizon` has the measurement.
@@ -8,11 +8,6 @@ number of layers?
 - `figure8_tuned`: is Figure 8 a moment of training? Its models with three layers, four times the
   steps, and each attention at its own rate from one grid, chosen by the loss on seeds that no claim
   uses.
-- `saved_layer`: is the shift worth one layer, and does one layer double k*, the hops at which the
-  error exceeds .1? In both constructions of `ihlab.theory.k_hop`, L layers with the shift follow as
-  many hops as L + 1 without, and one more layer doubles the hops to within the margin. That it does
-  *no more* cannot be tested: sequences of 2^L hops leave little room beyond the 2^(L-1) - 1 hops of
-  L hand-built vanilla layers. Two claims tested it as first declared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,11 +25,10 @@ from matplotlib.ticker import StrMethodFormatter
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.curves import Line
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
-from ihlab.plots.views import dots
-from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures, horizon_table
+from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, Number, described, pick, values
+from ihlab.study.ask import Ask, Measured, Number, described, pick
 from ihlab.study.study import Study, Tuned
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
@@ -49,10 +43,6 @@ def _task(hops: int, letters: int, alphabet: int = 4) -> MultiHopTask:
 
 
 LAPTOP, ORIGINAL = _task(8, 48), _task(16, 98)
-
-L = 3
-"""Number of layers in `saved_layer`, whose sequences have 2^L hops. Hand-built models with L layers
-and the shift, or L + 1 without it, follow 2^L - 1 hops."""
 
 
 def llama_run(task: MultiHopTask) -> RunConfig:
@@ -91,18 +81,6 @@ def config(cell: Mapping[str, Any], run: RunConfig, **changes: Any) -> RunConfig
     return run.replace(
         model=run.model.replace(attention=model.variant, n_layers=model.n_layers, **changes)
     )
-
-
-def attention_only(cell: Mapping[str, Any]) -> RunConfig:
-    """Return the config of a model of `saved_layer`: ten letters, no MLPs, 12,000 steps.
-
-    With Figure 8's four letters, a window of the last few tokens already contains several hops. The
-    constructions use attention, and need MLPs only to switch hops on and off. The rate was chosen
-    on three vanilla layers, with seeds that no experiment uses: within 3000 steps they learned
-    three hops at 8e-3, but not at 3e-3 or 1.6e-2.
-    """
-    run = llama_run(_task(2**L, letters=10 * 2**L - 2, alphabet=10))
-    return config(cell, run, mlp="none").replace(steps=12_000, batch_size=64, lr=8e-3)
 
 
 def origin() -> pd.DataFrame:
@@ -399,83 +377,4 @@ FIGURE8_TUNED = replace(
         ),
     ],
     scales=("smoke", "laptop"),
-)
-
-
-# Is the shift worth one layer?
-
-ask = partial(Ask, source="related to Appendix E.1")
-MARGIN = 0.3
-"""Largest distance from one whole layer, in doublings of k*, that still counts as one layer."""
-
-_by_model = dots("model", "k_star", xlabel="hops k* at which the error exceeds 0.1", log=False)
-
-
-def horizons(data: pd.DataFrame) -> Figure:
-    """Draw k* of every model."""
-    words = [str(Cell(*cell)) for cell in zip(data["attention"], data["n_layers"], strict=True)]
-    return _by_model(data.assign(model=words, k_star=2 ** data["log2_hops"]))
-
-
-HORIZON = f"log2 k* (k*: the number of hops at which the error exceeds {SMALL_ERROR})"
-
-
-def _less(one: Cell, other: Cell) -> Number:
-    """Return the mean log2 k* of one cell minus that of another."""
-    measure = f"difference in {HORIZON}, {one} minus {other}"
-
-    def difference(data: pd.DataFrame) -> stats.Estimate:
-        a, b = (values(data, cell._asdict(), "log2_hops") for cell in (one, other))
-        return stats.difference(a, b)
-
-    return described(measure, difference, one._asdict())
-
-
-COLUMNS = {
-    "n_layers": "layers",
-    "by_hand": "by hand",
-    "pointers": "by pointers",
-    "hops": "whole hops",
-    "k_star": "median k*",
-}
-
-
-SHIFTED, FEWER, MORE = Cell(KV, L), Cell(VANILLA, L), Cell(VANILLA, L + 1)
-
-NO_ROOM = (
-    f"Hand-built vanilla follows {FEWER.by_hand()} hops. Sequences of {2**L} hops leave hardly any "
-    "room for more than one doubling."
-)
-
-SAVED_LAYER = Study(
-    name="saved_layer",
-    heading="Is the shift worth one layer?",
-    title="Is the shift worth one more layer?",
-    caption="Marker: a seed. Bar: the median.",
-    declared="2026-11-23",
-    cells=[cell._asdict() for cell in (SHIFTED, FEWER, MORE)],
-    config=attention_only,
-    seeds=range(5),
-    measure=hop_measures,
-    view=horizons,
-    summary_columns=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
-    asks=[
-        ask(
-            "worth_no_less_than_a_doubling",
-            "The shift at least doubles the hops, as one more layer does in hand-built models.",
-            _less(SHIFTED, FEWER),
-            above=1 - MARGIN,
-            statement=8,
-        ),
-        ask(
-            "worth_no_more_than_a_doubling",
-            "The shift at most doubles the hops, as one more layer does in hand-built models.",
-            _untested(NO_ROOM, FEWER),
-            below=1 + MARGIN,
-            first=_less(SHIFTED, FEWER),
-            changed="2026-11-23: a review showed that sequences of so few hops leave hardly any room for more than one "
-            "doubling",
-            statement=8,
-        ),
-    ],
 )

@@ -277,8 +277,6 @@ SWAPS = {
 
 ROLES: dict[str, Callable[[Any, np.ndarray], np.ndarray]] = {
     "mqar": lambda task, ids: ids >= task.vocab_size // 2,  # keys and values
-    "pairs": lambda task, ids: ids >= task.vocab_size // 2,  # letters and followers
-    "checker": lambda task, ids: ids > 2,  # the question mark, and tokens
     "igsm": lambda task, ids: np.array([word.isdigit() for word in task.words(ids)]),
 }
 """The role of each id in tasks whose content ids cannot all take each other's place."""
@@ -296,7 +294,7 @@ UNFIT = {
     "key": {
         "igsm": _ARITHMETIC,
         "ngram": _TABLE,
-        **dict.fromkeys(("depo", "checker", "pairs"), _ELSEWHERE),
+        "depo": _ELSEWHERE,
     },
 }
 """Why a corruption is refused, keyed by corruption and kind of task."""

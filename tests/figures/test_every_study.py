@@ -54,10 +54,10 @@ def test_a_picture_of_a_studys_own_can_be_explored(name):
 
 
 def test_a_view_to_explore_says_which_questions_compare_a_cell():
-    pairs = live()["pairs"]
-    figure = pairs.draw_interactive(Folder(HOMES["pairs"]).data(), "laptop")
+    width = live()["width"]
+    figure = width.draw_interactive(Folder(HOMES["width"]).data(), "laptop")
     told = " ".join(trace.hovertemplate or "" for trace in figure.data)
-    assert [ask.id for ask in pairs.asks if ask.id not in told] == []
+    assert [ask.id for ask in width.asks if ask.id not in told] == []
 
 
 def test_what_is_made_without_names():

@@ -17,7 +17,7 @@ size.
 CHECKED = (
     *("figure2", "figure7", "figure8", "figure9", "figure10", "figure11", "table4"),
     *("table5", "table15", "basin_map", "elsewhere", "zoo"),
-    *("saved_layer", "by_position", "width"),
+    "width",
 )
 
 

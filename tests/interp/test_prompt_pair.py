@@ -9,7 +9,6 @@ import torch
 from ihlab.interp.prompt_pair import prompt_pair
 from tasks import (
     Batch,
-    CheckerTask,
     ConfigError,
     DepoTask,
     IGSMTask,
@@ -17,7 +16,6 @@ from tasks import (
     MQARTask,
     MultiHopTask,
     NGramTask,
-    PairTask,
     TextTask,
     TriggerTask,
 )
@@ -112,18 +110,6 @@ def of_depo(task, prompt, at):
     return {goal[len(name)]} if goal[: len(name)] == name else set()
 
 
-def of_pairs(task, prompt, at):
-    context = prompt[at - 1 : at + 1]
-    return {prompt[i + 2] for i in range(at - 2) if prompt[i : i + 2] == context}
-
-
-def of_checker(task, prompt, at):
-    """Recall: the other token of the pair. (Claims have answers that no prompt contains.)"""
-    half = prompt[: task.length // 2]
-    assert prompt[at - 1] == 2
-    return {half[half.index(prompt[at]) ^ 1]}
-
-
 def of_result(task, prompt, at):
     """The value after ANS is the result that was written last."""
     words = task.words(np.array(prompt[: at + 1]))
@@ -137,8 +123,6 @@ def of_induction(task, prompt, at):
 RIGHT = [
     (InductionTask(vocab_size=60, length=24), of_induction),
     (DepoTask(), of_depo),
-    (PairTask(), of_pairs),
-    (CheckerTask(asked="first", vocab_size=40, length=24), of_checker),
     (IGSMTask(), of_result),
 ]
 
