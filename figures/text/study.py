@@ -109,8 +109,9 @@ def measure(run: Run) -> dict[str, float]:
 
 def measure_tuning(run: Run) -> dict[str, float]:
     """Measure the last checkpoint of a tuning run, which serves to choose a learning rate."""
-    lost = run.diverged or not run.checkpoints
-    return {"step": np.nan} if lost else _measured(run, run.checkpoints[-1])
+    if run.diverged or not run.checkpoints:
+        return {"step": np.nan}
+    return _measured(run, run.checkpoints[-1])
 
 
 def _held_out(run: Run, step: int) -> tuple[TextTask, int]:
@@ -200,13 +201,6 @@ def gained(data: pd.DataFrame, arm: str, plain: str = V2) -> pd.DataFrame:
     return pd.DataFrame(
         {"whole": whole, "half": whole / 2, "there": there, "alike": (fraction * whole).dropna()}
     )
-
-
-def there_less(arm: str, column: str) -> Callable[[pd.DataFrame], "pd.Series[float]"]:
-    """Return a function from a table to an arm's gain at positions that can be copied, minus a
-    column of `gained`.
-    """
-    return lambda data: gained(data, arm)["there"] - gained(data, arm)[column]
 
 
 def mean_over_seeds(
@@ -300,7 +294,7 @@ ASKS = (
         "At least half of KV shifting's gain lies at positions that induction could predict (two layers, byte pairs).",
         mean_over_seeds(
             f"gain in bits per byte at {WHERE}, minus half of the whole gain",
-            there_less(KV2, "half"),
+            lambda data: gained(data, KV2).eval("there - half"),
         ),
         above=0.0, source=f"{ABSTRACT}: KV shifting enhances induction", statement=28,
     ),
@@ -309,7 +303,7 @@ ASKS = (
         "KV shifting gains more at positions that can be copied than if it saved the same fraction of every bit.",
         mean_over_seeds(
             f"gain in bits per byte at {WHERE}, minus the whole gain times their fraction of vanilla's bits",
-            there_less(KV2, "alike"),
+            lambda data: gained(data, KV2).eval("there - alike"),
         ),
         above=0.0, source=ABSTRACT, statement=28,
     ),

@@ -4,6 +4,7 @@ beyond that.
 
 import pytest
 import torch
+from torch import nn
 
 from figures.variants.study import ATTENTIONS
 from ihlab import ModelConfig, Transformer
@@ -37,26 +38,18 @@ def test_a_gate_of_the_input_starts_as_the_gate_and_differs_between_tokens_later
     alike(model, made("kv_gate"))
     model.blocks[0].attn.input_gate["key"].weight.normal_()
     _, cache = model.run_with_cache(TOKENS)
-    gate, raw = (
-        cache["blocks.0.attn.hook_key_gate"],
-        model.blocks[0].attn.k_proj(cache["normalized", 0, "ln1"]),
-    )
-    t, heads = 4, raw.unflatten(-1, (2, -1))
-    wanted = gate[:, t, :, None] * heads[:, t] + (1 - gate[:, t, :, None]) * heads[:, t - 1]
-    torch.testing.assert_close(cache["k", 0][:, t], wanted)
+    raw = model.blocks[0].attn.k_proj(cache["normalized", 0, "ln1"]).unflatten(-1, (2, -1))
+    gate = cache["blocks.0.attn.hook_key_gate"][:, 1:, :, None]
+    wanted = gate * raw[:, 1:] + (1 - gate) * raw[:, :-1]
+    torch.testing.assert_close(cache["k", 0][:, 1:], wanted)
     assert gate.std(dim=1).min() > 0.01
 
 
 @torch.no_grad()
 def test_rwkvs_shift_and_primers_convolutions_without_earlier_tokens_are_vanilla_attention():
     rwkv, primer = made("rwkv_shift"), made("mdha")
-    mu = {
-        side: rwkv.blocks[1].attn.input_shift[side].mu[4].item()
-        for side in ("query", "key", "value")
-    }
-    assert mu == pytest.approx(
-        {"query": 1 - 0.25**0.25, "key": 1 - 0.25**0.5, "value": 1 - 0.25**0.5 - 0.3}
-    )
+    mu = [rwkv.blocks[1].attn.input_shift[side].mu[4].item() for side in ("query", "key", "value")]
+    assert mu == pytest.approx([1 - 0.25**0.25, 1 - 0.25**0.5, 1 - 0.25**0.5 - 0.3])
     assert primer.blocks[0].attn.convolution["query"].weight[0, :, 0].tolist() == pytest.approx(
         [1 / 2, 1 / 6, 1 / 6]
     )
@@ -112,15 +105,13 @@ def test_latent_attention_shares_the_rotated_channels_and_its_shift_moves_one_ke
     (_, one), (_, other) = (model.run_with_cache(TOKENS) for model in (plain, shifted))
     attn, x = plain.blocks[0].attn, one["normalized", 0, "ln1"]
     assert attn.kv_down.weight.shape == (4, 16)
-    latent = x @ attn.kv_down.weight.T
-    own = (latent @ attn.k_up.weight.T).unflatten(-1, (2, 4))
-    shared = (x @ attn.k_rope.weight.T)[:, :, None].expand(-1, -1, 2, -1)
+    own = attn.k_up(attn.kv_down(x)).unflatten(-1, (2, 4))
+    shared = attn.k_rope(x)[:, :, None].expand(-1, -1, 2, -1)
     torch.testing.assert_close(one["k", 0], torch.cat([own, shared], dim=-1))
     torch.testing.assert_close(one["rot_k", 0][..., :4], own)  # only the shared channels turn
-    assert not torch.allclose(one["rot_k", 0][:, 1:, :, 4:], shared[:, 1:])
     key, value = one["k", 0].clone(), one["v", 0].clone()
-    key[:, 1:, 0, :4], key[:, 0, 0, :4] = one["k", 0][:, :-1, 0, :4], 0
-    value[:, 1:, 1], value[:, 0, 1] = one["v", 0][:, :-1, 1], 0
+    for of_one_head in (key[:, :, 0, :4], value[:, :, 1]):
+        of_one_head[:] = nn.functional.pad(of_one_head[:, :-1], (0, 0, 1, 0))
     torch.testing.assert_close(other["k", 0], key)
     torch.testing.assert_close(other["v", 0], value)
     assert made("mla").blocks[0].attn.kv_down.weight.shape == (5, 16)  # a third of d_model

@@ -160,10 +160,6 @@ def test_what_follows_the_bos_is_a_row_of_the_task_without_it(task):
 # A row for a person
 
 
-def named(letters, numbers):
-    return [letters[number].strip() for number in numbers]
-
-
 def of_induction(batch):
     repeats = batch.answers[2] != IGNORE
     return np.where(repeats, "R", np.where(np.append(False, repeats[:-1]), "F", "")).tolist()
@@ -173,12 +169,7 @@ def of_induction(batch):
     ("task", "roles"),
     [
         (InductionTask(vocab_size=60, length=40, score="first"), of_induction),
-        (
-            MQARTask(length=36),
-            lambda batch: [*"KV" * 4, *named(" Q", (batch.targets[2, 8:] >= 0) + 0)],
-        ),
         (NGramTask(vocab_size=9000, length=20), lambda batch: (["x1", "x2", "x3"] * 7)[:20]),
-        (TriggerTask(length=9), lambda batch: named(" GT", batch.groups["source"][2])),
         (MultiHopTask(), None),
         (DepoTask(), None),
     ],
@@ -286,7 +277,6 @@ def test_the_least_value_is_named_and_right(cls):
         (MQARTask, {"pairs": 17}, "MQARTask.length is 64, ... at least 68 ... pairs=17"),
         (MQARTask, {"power_a": 0}, "MQARTask.power_a is 0.0, ... above 0"),
         (MQARTask, {"power_a": 1.5}, "MQARTask.power_a is 1.5, ... at most 1"),
-        (RepeatTask, {"followers": 4}, "RepeatTask.followers is 4, ... from 1 to 3 ... length=8"),
         (TextTask, {"vocab_size": 2**17}, "at most 65536"),
         (TextTask, {"corpus": ""}, "corpus is empty"),
         (IGSMTask, {"ops": "99"}, "IGSMTask.ops is '99' ... difficulty='med' ... 1 to 40"),

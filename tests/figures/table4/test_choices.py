@@ -18,22 +18,18 @@ TASKS = [
 
 
 class Writes(nn.Module):
-    """Logits that put all weight on given next tokens."""
+    """Logits that put all weight on the next tokens of the problems."""
 
-    def __init__(self, problems, change=lambda token: token):
+    def __init__(self, problems):
         super().__init__()
         self.embed = nn.Embedding(1, 1)
-        self.rows = {row.tobytes(): row for row in problems.tokens}
-        self.change = np.vectorize(change)
+        self.rows = torch.from_numpy(problems.tokens)
 
     def forward(self, tokens, return_type):
         width = tokens.shape[1]
-        whole = [
-            next(row for row in self.rows.values() if (row[:width] == ids.numpy()).all())
-            for ids in tokens
-        ]
-        following = np.stack([np.append(row, 0)[1 : width + 1] for row in whole])
-        return nn.functional.one_hot(torch.from_numpy(self.change(following)), 3000).float()
+        same = (self.rows[:, None, :width] == tokens).all(dim=-1)
+        whole = nn.functional.pad(self.rows[same.int().argmax(dim=0)], (0, 1))
+        return nn.functional.one_hot(whole[:, 1 : width + 1], 3000).float()
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task.kind} {task.format}")
