@@ -327,23 +327,22 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     that can be copied.
     """
     rows = []
-    for arm in dict.fromkeys(data["arm"]):
-        onsets, cost = (
-            (at_end(data, arm, "onset") / 1000).tolist(),
-            at_end(data, arm, "bits_per_byte"),
-        )
-        lr, row = data.loc[data["arm"] == arm, "lr"].iloc[0], {}
-        if plain := {**BETTER, LONG_V2: V2}.get(arm):
-            whole, _, there, alike = gained(data, arm, plain).mean()
-            row = {
-                "gain over vanilla": round(whole, 3),
-                "% copyable": round(100 * there / whole),
-                "% if all bits were cheaper alike": round(100 * alike / whole),
-            }
+    for arm, runs in data.groupby("arm", sort=False):
+        onsets, lr = at_end(data, arm, "onset") / 1000, runs["lr"].iloc[0]
         edge = " (highest of the grid)" if lr == RATES[-1] else ""
         seeds = f"{np.isfinite(onsets).sum()} of {len(onsets)} seeds"
-        rows.append({"arm": arm, "rate": f"{lr:g}{edge}", "bits per byte": round(cost.mean(), 3),
-                     "bump from (1000 tokens)": f"{median_in_words(onsets)} ({seeds})", **row})  # fmt: skip
+        row = {
+            "arm": arm,
+            "rate": f"{lr:g}{edge}",
+            "bits per byte": round(at_end(data, arm, "bits_per_byte").mean(), 3),
+            "bump from (1000 tokens)": f"{median_in_words(onsets.tolist())} ({seeds})",
+        }
+        if plain := {**BETTER, LONG_V2: V2}.get(arm):
+            whole, _, there, alike = gained(data, arm, plain).mean()
+            row["gain over vanilla"] = round(whole, 3)
+            row["% copyable"] = round(100 * there / whole)
+            row["% if all bits were cheaper alike"] = round(100 * alike / whole)
+        rows.append(row)
     return pd.DataFrame(rows).astype(object).fillna("")
 
 
@@ -382,16 +381,13 @@ def gain_by_position(data: pd.DataFrame) -> Figure:
     """Draw the gain over vanilla with the same depth and tokens, by class of positions."""
     parts = []
     for arm, plain in {**BETTER, LONG_V2: V2}.items():
-        gain = {
-            words: less(data, plain, arm, f"bits_{name}_{CONTEXT}")
-            for name, words in POSITIONS.items()
-        }
-        parts.append(
-            pd.DataFrame(gain)
-            .rename_axis("seed")
-            .reset_index()
-            .assign(arm=arm.replace(", ", ",\n"))
+        gain = pd.DataFrame(
+            {
+                words: less(data, plain, arm, f"bits_{name}_{CONTEXT}")
+                for name, words in POSITIONS.items()
+            }
         )
+        parts.append(gain.reset_index(names="seed").assign(arm=arm.replace(", ", ",\n")))
     return _where(pd.concat(parts))
 
 

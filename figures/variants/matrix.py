@@ -21,22 +21,13 @@ def matrix(cells: Mapping[tuple[str, str], tuple[float, str]], bar_label: str) -
     """
     rows, columns = (list(dict.fromkeys(each)) for each in zip(*cells, strict=True))
     figure = new_figure(PAGE, 0.3 * len(rows) + 2.2)
-    axes = figure.subplots()
-    bound = np.log2(LARGEST_RATIO)
+    axes, bound = figure.subplots(), np.log2(LARGEST_RATIO)
     shown = np.full((len(rows), len(columns)), np.nan)
     for (row, column), (ratio, text) in cells.items():
         i, j = rows.index(row), columns.index(column)
         shown[i, j] = np.clip(np.log2(ratio), -bound, bound)
-        dark = abs(shown[i, j]) > 0.7 * bound
-        axes.text(
-            j,
-            i,
-            text,
-            ha="center",
-            va="center",
-            fontsize=scaled(9),
-            color="white" if dark else "black",
-        )
+        ink = "white" if abs(shown[i, j]) > 0.7 * bound else "black"
+        axes.text(j, i, text, ha="center", va="center", fontsize=scaled(9), color=ink)
     image = axes.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(0.0, -bound, bound), aspect="auto")
     axes.set_xticks(range(len(columns)), [label.replace(", ", ",\n") for label in columns])
     axes.set_yticks(range(len(rows)), rows)
@@ -44,7 +35,6 @@ def matrix(cells: Mapping[tuple[str, str], tuple[float, str]], bar_label: str) -
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.01, aspect=30)
-    ticks = [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8]
-    bar.set_ticks(np.log2(ticks).tolist(), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
+    bar.set_ticks(range(-3, 4), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
     bar.set_label(bar_label)
     return figure

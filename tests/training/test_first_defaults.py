@@ -48,10 +48,10 @@ FROZEN = {
     "DepoTask": "05f0af1b",
     "IGSMTask": "e47a9d8f",
     "InductionTask": "a0ba4beb",
-    "MQARTask": "dd8dbb35",
+    "MQARTask": "c1fff826",
     "MultiHopTask": "501b6753",
     "NGramTask": "e0ebcb10",
-    "RepeatTask": "8059cae5",
+    "RepeatTask": "17c5db23",
     "TextTask": "063ee06d",
     "TriggerTask": "8c8d05d7",
 }
