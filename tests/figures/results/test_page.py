@@ -183,30 +183,6 @@ def test_a_headline_finds_its_claims_and_reads_every_figure_that_asks_its_questi
 # A claim on its figure's page
 
 
-@pytest.mark.parametrize(
-    ("fields", "number", "needs"),
-    [
-        (BELOW, "0.988 [0.912, 1], 5 seeds", "< 0.5"),
-        (
-            {"interval": [None, 1.0], "confidence": 0.9375, "threshold": -1250.4},
-            "0.988 [unbounded, 1] at 94%, 5 seeds",
-            "> -1250",
-        ),
-        (
-            {"interval": [-0.00012345, None], "seeds": 1, "bound": "at least"},
-            "at least 0.988 [-0.000123, unbounded], 1 seed",
-            "> 0.9",
-        ),
-        ({"value": -0.0, "confidence": 1.0, "seeds": 0}, "0, counted", "> 0.9"),
-    ],
-)
-def test_a_claim_is_shown_with_what_is_known_of_it(tmp_path, fields, number, needs):
-    said, measured, needed, verdict = cells(published(tmp_path, claim(**fields)))
-    assert said == "It learns.\nsection 3.2"
-    assert measured == f"final accuracy\n{number}"
-    assert (needed, verdict) == (needs, "✔ holds")
-
-
 NASTY = (
     "|alpha_2| > |alpha_1| & *beta* at $5 and $6",
     "a <b>tag</b>, <!-- a comment -->, &lt; and a `code|span`",
