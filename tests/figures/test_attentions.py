@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import figures.variants.study  # noqa: F401  # registers the attentions
 from ihlab import ModelConfig, Transformer
 
 SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 9}
