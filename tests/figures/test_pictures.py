@@ -16,7 +16,7 @@ size.
 
 CHECKED = (
     *("figure2", "figure7", "figure8", "figure9", "figure10", "figure11", "table4"),
-    *("table5", "table15", "basin_map", "elsewhere", "zoo"),
+    *("table5", "table15", "basin_map", "elsewhere"),
     "width",
 )
 

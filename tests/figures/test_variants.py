@@ -1,19 +1,11 @@
-"""The studies of attention variants: the claims that are particular to one of them, and the matrix."""
+"""The studies of attention variants: the claims that are particular to one of them."""
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from figures.variants.study import (
     ELSEWHERE,
     INDUCTION1,
-    K_ONLY,
-    KV,
     NARROW,
-    NGRAM,
-    V_ONLY,
-    VANILLA,
-    relative,
 )
 from ihlab.recipes.toy_settings import SETTINGS
 from ihlab.study.claim import NOT_TESTED, judged
@@ -52,33 +44,3 @@ def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width(
         "Canon A": "holds",
     }
     assert claims["Canon C"].first.verdict == "fails", "in the measure that was declared"
-
-
-def runs(*cells):
-    data = pd.concat(cell(*each) for each in cells)
-    return data[data["kind"] == "run"]
-
-
-def test_the_matrix_shows_ratios_and_marks_what_differs():
-    drawn = relative(
-        runs(
-            (KV, INDUCTION1, AROUND),
-            (K_ONLY, INDUCTION1, AROUND + 1),
-            (VANILLA, INDUCTION1, NEVER),
-            (V_ONLY, INDUCTION1, np.where(AROUND < 100, AROUND, np.inf)),
-            (KV, NGRAM, NEVER),
-            (K_ONLY, NGRAM, 0.5 * AROUND),
-        )
-    )
-    assert {key: text for key, (_, text) in drawn.items()} == {
-        (KV, INDUCTION1): "100 steps",
-        (K_ONLY, INDUCTION1): "1",
-        (VANILLA, INDUCTION1): "never*",
-        (V_ONLY, INDUCTION1): "\u2265 5.2 (4/8)",
-        (KV, NGRAM): "never",
-        (K_ONLY, NGRAM): "50 steps*",
-    }
-    assert drawn[KV, INDUCTION1][0] == 1
-    assert drawn[K_ONLY, INDUCTION1][0] == pytest.approx(1.01, abs=0.01)
-    assert drawn[VANILLA, INDUCTION1][0] == drawn[KV, NGRAM][0] == np.inf
-    assert drawn[K_ONLY, NGRAM][0] == 50 / 1000  # KV shifting never gets there
