@@ -19,7 +19,7 @@ from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
 sys.path.append(str(Path(__file__).parents[1]))
-from figures.variants.study import ZOO_VARIANTS, variant_fields
+from figures.variants.study import ZOO_VARIANTS
 
 MODEL = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=512, n_ctx=64)
 RUN = RunConfig(task=InductionTask(vocab_size=512, length=64), model=MODEL, batch_size=64)
@@ -68,11 +68,10 @@ class Cache:
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Return the ratios to vanilla of every variant of the zoo and of the study of token shifts;
+    """Return the ratios to vanilla of every variant of the studies of attention and of token shifts;
     when quick, of two.
     """
-    zoo = {name: variant_fields(name, MODEL.n_heads) for name in ZOO_VARIANTS}
-    variants = {VANILLA: {}} | zoo | TOKEN_SHIFTS
+    variants = {VANILLA: {}} | ZOO_VARIANTS | TOKEN_SHIFTS
     sides = {
         name: Side(RUN, compiled=False, fields=variants[name], steps=1)
         for name in list(variants)[: 3 if quick else None]

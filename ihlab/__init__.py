@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ihlab.training.train import train
     from tasks import (
         Batch,
-        CheckerTask,
         ConfigError,
         DepoTask,
         IGSMTask,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
         MQARTask,
         MultiHopTask,
         NGramTask,
-        PairTask,
         RepeatTask,
         Task,
         TextTask,
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
-    "CheckerTask",
     "Clamp",
     "ConfigError",
     "DepoTask",
@@ -59,7 +56,6 @@ __all__ = [
     "ModelConfig",
     "MultiHopTask",
     "NGramTask",
-    "PairTask",
     "RepeatTask",
     "Run",
     "RunConfig",

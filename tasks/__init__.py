@@ -3,7 +3,6 @@
 from tasks.batch import IGNORE as IGNORE
 from tasks.batch import Batch as Batch
 from tasks.batch import Task as Task
-from tasks.checker import CheckerTask as CheckerTask
 from tasks.config import ConfigError as ConfigError
 from tasks.depo import DepoTask as DepoTask
 from tasks.igsm import IGSMTask as IGSMTask
@@ -11,7 +10,6 @@ from tasks.induction import InductionTask as InductionTask
 from tasks.mqar import MQARTask as MQARTask
 from tasks.multihop import MultiHopTask as MultiHopTask
 from tasks.ngram import NGramTask as NGramTask
-from tasks.pairs import PairTask as PairTask
 from tasks.registry import GROUP, load_plugins
 from tasks.registry import TASKS as TASKS
 from tasks.registry import StoredTask as StoredTask

@@ -56,7 +56,11 @@ def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -
     sorts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if plain == null and types.NoneType in sorts:
         return None
-    _check_shape(hint, plain, name)
+    if isinstance(hint, type) and (hint is Task or is_dataclass(hint)):
+        right = isinstance(plain, Mapping | hint)
+        require(
+            right, lambda: f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}."
+        )
     for sort in sorts:
         if get_origin(sort) is tuple and isinstance(plain, list):
             every = get_args(sort)[0]  # all values of a tuple have one type
@@ -66,19 +70,6 @@ def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -
         if is_dataclass(sort) and isinstance(plain, Mapping):
             return _config(sort, plain, null, name)
     return plain
-
-
-def _check_shape(hint: Any, plain: Any, name: str) -> None:
-    """Raise `ConfigError` if a list has the wrong length for its tuple, or a config is not given by its fields."""
-    size = len(get_args(hint))
-    if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
-        right = isinstance(plain, list | tuple) and len(plain) == size
-        require(right, lambda: f"{name} is {shown(plain)}, but must be a list of {size}.")
-    if isinstance(hint, type) and (hint is Task or is_dataclass(hint)):
-        right = isinstance(plain, Mapping | hint)
-        require(
-            right, lambda: f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}."
-        )
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:

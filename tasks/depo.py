@@ -17,7 +17,7 @@ from jaxtyping import Int64
 
 from tasks.batch import Batch, in_lines
 from tasks.config import config, require_least
-from tasks.memory import require_rows
+from tasks.memory import draw_seeds
 from tasks.registry import register_task
 
 
@@ -79,8 +79,7 @@ class DepoTask:
         """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.depo import draw_rows  # import numba only when sequences are drawn
 
-        require_rows(self, size, rng)
-        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        seeds = draw_seeds(self, size, rng)
         n_ids = self.vocab_size - self.max_hops - 2
         inputs, targets, hops = draw_rows(seeds, self.names, self.max_hops, n_ids, self.length)
         return Batch(inputs=inputs, targets=targets, groups={"hops": hops})

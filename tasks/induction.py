@@ -22,7 +22,7 @@ import numpy as np
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require, require_least
-from tasks.memory import require_rows
+from tasks.memory import draw_seeds, require_rows
 from tasks.registry import register_task
 
 
@@ -95,9 +95,8 @@ class InductionTask(MayHaveBos):
 
         if self.bos:
             return batch_with_bos(self, size, rng)
-        require_rows(self, size, rng, more=8 * (self.vocab_size - self.min_token))
         if self.period is None:
-            seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+            seeds = draw_seeds(self, size, rng, more=8 * (self.vocab_size - self.min_token))
             tokens, answers, gaps = draw_rows(
                 seeds, self.min_token, self.vocab_size, self.length, self.score_immediate
             )

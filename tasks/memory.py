@@ -47,6 +47,12 @@ def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) 
     )
 
 
+def draw_seeds(task: Any, size: int, rng: np.random.Generator, more: int = 0) -> np.ndarray:
+    """Draw a 64-bit seed for each of `size` sequences. Raises `ConfigError` as `require_rows` does."""
+    require_rows(task, size, rng, more)
+    return rng.integers(0, 2**64, size, dtype=np.uint64)
+
+
 def rows_memory(task: Any, size: int) -> int:
     """Return a lower bound of the bytes that `size` sequences of a task take."""
     return _BYTES_A_POSITION * size * int(task.length)

@@ -1,6 +1,6 @@
 """Multi-query associative recall (MQAR): pairs of keys and values first, then queries. A control for induction.
 
-One sequence of length 16 with 2 pairs, vocabulary 12 (keys 1..5, values 6..11) and fill="blank" (a dot is id 0):
+One sequence of length 16 with 2 pairs, vocabulary 12 (keys 1..5, values 6..11); a dot is a random token:
 
     input    2   8   4   7   4   .   .   .   2   .   .   .   .   .   .   .
     role     K   V   K   V   Q               Q
@@ -10,14 +10,15 @@ In the induction task, every token can be a key and a value. Here keys and value
 comes right after its key.
 """
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require, require_least
-from tasks.memory import require_rows
+from tasks.memory import draw_seeds
 from tasks.registry import register_task
 
 
@@ -29,8 +30,8 @@ class MQARTask(MayHaveBos):
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
     vocabulary. After the pairs, every second position is a slot for a query. The gap of a slot is
     its number g = 1, 2, ... after the pairs. Each key in turn draws a slot without replacement, with
-    probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. All other positions hold a
-    "random" token of the whole vocabulary, or token 0 ("blank"). Each value is `value_gap` positions after its key.
+    probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. All other positions hold
+    random tokens of the whole vocabulary. Each value is `value_gap` positions after its key.
 
     `Batch.groups["gap"]` is the gap of each query (metrics slice it by powers of two).
 
@@ -42,7 +43,6 @@ class MQARTask(MayHaveBos):
         length: Number of positions in a sequence.
         pairs: Number of key-value pairs in a sequence.
         power_a: Parameter of the distribution of gaps, above 0: 1 is uniform, near 0 most queries come early.
-        fill: Tokens at all other positions: random ones of the whole vocabulary, or token 0 (blank).
         value_gap: Distance from a key to its value: 1 as in Zoology; above 1, other tokens are between them.
         bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
     """
@@ -53,9 +53,11 @@ class MQARTask(MayHaveBos):
     length: int = 64
     pairs: int = 4
     power_a: float = 0.01
-    fill: Literal["random", "blank"] = "random"
     value_gap: int = 1
     bos: bool = False
+
+    removed: ClassVar[Mapping[str, object]] = {"fill": "random"}
+    """Removed fields, each with the only value that a stored config may still have for it."""
 
     def __post_init__(self) -> None:
         if self.bos:
@@ -77,24 +79,17 @@ class MQARTask(MayHaveBos):
         """Number of positions that the pairs take."""
         return self.pairs * (1 + self.value_gap)
 
-    @property
-    def special_ids(self) -> tuple[int, ...]:
-        """The ids that are not content: the first token, and the blank between queries."""
-        return (*self.begins_with, 0) if self.fill == "blank" else self.begins_with
-
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
         from tasks.kernels.mqar import draw_rows  # import numba only when sequences are drawn
 
         if self.bos:
             return batch_with_bos(self, size, rng)
-        require_rows(self, size, rng, more=8 * self.vocab_size)
-        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        seeds = draw_seeds(self, size, rng, more=8 * self.vocab_size)
         n_slots = (self.length - self._n_front) // 2
         weights = np.arange(1.0, n_slots + 1) ** (self.power_a - 1)
-        random_fill = self.fill == "random"
         inputs, targets, gaps = draw_rows(
-            seeds, weights, self.pairs, self.value_gap, self.vocab_size, self.length, random_fill
+            seeds, weights, self.pairs, self.value_gap, self.vocab_size, self.length
         )
         return Batch(inputs=inputs, targets=targets, groups={"gap": gaps})
 

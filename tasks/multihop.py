@@ -22,7 +22,7 @@ from jaxtyping import Int64
 
 from tasks.batch import Batch, in_lines
 from tasks.config import config, require, require_least
-from tasks.memory import require_rows
+from tasks.memory import draw_seeds
 from tasks.registry import register_task
 
 
@@ -108,7 +108,13 @@ class MultiHopTask:
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
         """Return the text of each id: k=2 for two hops, a letter (its id if there are more than 26), "-" or "."."""
-        return [self._word(int(i)) for i in ids]
+        texts = {self.none: "-", self.blank: "."}
+        texts |= {k: f"k={k}" for k in range(self.first_letter)}
+        if self.alphabet <= len(string.ascii_lowercase):
+            texts |= dict(
+                zip(range(self.first_letter, self.none), string.ascii_lowercase, strict=False)
+            )
+        return [texts.get(i, str(i)) for i in ids.tolist()]
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token and target, with letters as letters."""
@@ -121,16 +127,8 @@ class MultiHopTask:
     def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
         from tasks.kernels.multihop import draw_rows  # import numba only when sequences are drawn
 
-        require_rows(self, size, rng, more=8 * self.alphabet * self.length)
-        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        seeds = draw_seeds(self, size, rng, more=8 * self.alphabet * self.length)
         inputs, targets, answers, hops = draw_rows(
             seeds, least_hops, most_hops, self.first_letter, self.alphabet, self.length
         )
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"hops": hops})
-
-    def _word(self, token: int) -> str:
-        if token < self.first_letter:
-            return f"k={token}"
-        if token < self.none and self.alphabet <= len(string.ascii_lowercase):
-            return string.ascii_lowercase[token - self.first_letter]
-        return {self.none: "-", self.blank: "."}.get(token, str(token))

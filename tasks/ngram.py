@@ -18,7 +18,7 @@ from jaxtyping import Int64, UInt64
 from tasks.batch import IGNORE, Batch, in_lines
 from tasks.bos import MayHaveBos, batch_with_bos, without_bos
 from tasks.config import config, require, require_least
-from tasks.memory import require_memory, require_rows
+from tasks.memory import draw_seeds, require_memory
 from tasks.registry import register_task
 
 
@@ -100,8 +100,7 @@ class NGramTask(MayHaveBos):
         """Draw `size` sequences, each a pure function of the table and one 64-bit seed taken from `rng`."""
         if self.bos:
             return batch_with_bos(self, size, rng)
-        require_rows(self, size, rng)
-        seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
+        seeds = draw_seeds(self, size, rng)
         n_drawn = -(-self.length // self.order)
         drawn = _draws(seeds, n_drawn, self.table_size)
         inputs = self.table[drawn].reshape(size, n_drawn * self.order)[:, : self.length]

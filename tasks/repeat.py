@@ -8,12 +8,13 @@ One sequence of length 8:
 7 was followed by 2. No earlier position is scored, so earlier tokens need not attend to others.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from tasks.batch import IGNORE, Batch, in_lines
-from tasks.config import config, require, require_least
+from tasks.config import config, require_least
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -32,41 +33,26 @@ class RepeatTask:
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
         length: Number of positions in a sequence.
-        followers: How often the last token occurs before, each time with another follower. The target is one of them,
-            drawn uniformly, so the best prediction is uniform on all of them.
     """
 
     kind: ClassVar[str] = "repeat"
 
     vocab_size: int = 16
     length: int = 8
-    followers: int = 1
+
+    removed: ClassVar[Mapping[str, object]] = {"followers": 1}
+    """Removed fields, each with the only value that a stored config may still have for it."""
 
     def __post_init__(self) -> None:
         require_least(self, length=3)
         different = f": a sequence of length={self.length} has that many different tokens"
         require_least(self, different, vocab_size=self.length - 1)
-        most = (self.length - 1) // 2
-        require(
-            1 <= self.followers <= most,
-            f"RepeatTask.followers is {self.followers}, but must be from 1 to {most}: each takes two of the "
-            f"length={self.length} positions.",
-        )
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences."""
         require_rows(self, size, rng, more=8 * size * self.vocab_size)
         tokens = rng.random((size, self.vocab_size)).argsort(axis=1)[:, : self.length - 1]
         repeated = rng.integers(0, self.length - 2, (size, 1))
-        if self.followers > 1:  # at random places, with a follower after each
-            places = rng.random((size, self.length - 1 - self.followers)).argsort(axis=1)[
-                :, : self.followers
-            ]
-            every = np.sort(places, axis=1) + np.arange(self.followers)
-            np.put_along_axis(
-                tokens, every, np.take_along_axis(tokens, every[:, :1], axis=1), axis=1
-            )
-            repeated = rng.permuted(every, axis=1)[:, :1]
         inputs = np.concatenate([tokens, np.take_along_axis(tokens, repeated, axis=1)], axis=1)
         targets = np.full_like(inputs, IGNORE)
         targets[:, -1:] = np.take_along_axis(tokens, repeated + 1, axis=1)

@@ -116,22 +116,12 @@ def with_steps(column: str, among: str, chosen: Callable[[pd.DataFrame], pd.Data
 
     def estimate(runs: pd.DataFrame) -> stats.Estimate:
         by_seed = [
-            rank_correlation(rows[column], rows["steps"])
+            rows[column].rank().corr(rows["steps"].rank())
             for _, rows in chosen(runs).groupby("seed")
         ]
         return stats.mean_correlation(by_seed)
 
     return described(f"rank correlation between the {among}", estimate)
-
-
-def rank_correlation(a: pd.Series, b: pd.Series) -> float:
-    """Return Spearman's rank correlation. Ties share a rank and inf is last. NaN if a or b is
-    constant.
-    """
-    x, y = (values.rank().to_numpy(dtype=float) for values in (a, b))
-    x, y = x - x.mean(), y - y.mean()
-    sizes = float(np.linalg.norm(x)), float(np.linalg.norm(y))
-    return float(x @ y) / (sizes[0] * sizes[1]) if min(sizes) > 1e-9 * len(x) else float("nan")
 
 
 paper = partial(Ask, source="section 3.2", of_paper=True)

@@ -31,7 +31,7 @@ from ihlab.recipes.induction import (
     vanilla,
 )
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, described, ratio, values
+from ihlab.study.ask import Ask, Cell, Measured, Number, described, ratio, untested_if, values
 from ihlab.study.learning_curves import evaluations, learning
 from ihlab.study.rates import median_in_words
 from ihlab.study.study import Run, Study, cells
@@ -340,10 +340,10 @@ def learned_less(curve: str, other: str) -> Number:
     """Return the fraction of runs of one curve that learned induction, minus that of another."""
 
     def number(data: pd.DataFrame) -> Measured:
+        one, two = learned(data, curve), learned(data, other)
         sides = f"{curve} minus {other} ({counts(data, curve)} minus {counts(data, other)})"
-        difference = stats.share_difference(*learned(data, curve), *learned(data, other))
         words = f"fraction of runs with a final accuracy of at least {LEARNED}, {sides}"
-        return Measured(words, difference, learned(data, curve)[1])
+        return Measured(words, stats.share_difference(*one, *two), one[1])
 
     return number
 
@@ -381,11 +381,10 @@ def narrow_asks(panel: str) -> list[Ask]:
     both = "At hidden size 8 standard attention learns very poorly; KV shifting does not."
     less = learned_less(shifted, plain)
 
-    def if_any_learned(data: pd.DataFrame) -> Measured:
+    def none_learned(data: pd.DataFrame) -> str:
         if learned(data, shifted)[0] or learned(data, plain)[0]:
-            return less(data)
-        why = f"No run of either model has a final accuracy of at least {LEARNED} ({heads}, {positions})."
-        return less(data)._replace(measure="", estimate=None, why=why)
+            return ""
+        return f"No run of either model has a final accuracy of at least {LEARNED} ({heads}, {positions})."
 
     def shift(data: pd.DataFrame) -> stats.Estimate:
         a, b = (values(data, {"curve": curve}, "final") for curve in (shifted, plain))
@@ -394,7 +393,12 @@ def narrow_asks(panel: str) -> list[Ask]:
     chance = f"that end less than {NEAR_CHANCE} above the accuracy of guessing another token of the sequence"
     asks = [
         ask(
-            f"narrow.share.{id}", both, if_any_learned, above=WIDE_MARGIN, first=less, changed=FLOOR
+            f"narrow.share.{id}",
+            both,
+            untested_if(none_learned, less),
+            above=WIDE_MARGIN,
+            first=less,
+            changed=FLOOR,
         ),
         ask(
             f"narrow.accuracy.{id}",

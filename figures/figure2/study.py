@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from ihlab.plots.curves import Line
 from ihlab.plots.landscape import loss_field, paths
@@ -171,13 +172,15 @@ def directions(name: str, sentence: str, other: int, **threshold: Any) -> list[A
 # The runs
 
 
+def became_induction(run: Run) -> list[bool]:
+    """Return whether each key/value head of a run became an induction head."""
+    last = run.metrics.iloc[-1]
+    return [last[f"prefix_0.{head}"] >= IS_INDUCTION for head in range(run.config.model.kv_heads)]
+
+
 def measure(run: Run) -> dict[str, float]:
     """Return the length of sequences, and how many heads became induction heads."""
-    last = run.metrics.iloc[-1]
-    became = sum(
-        last[f"prefix_0.{head}"] >= IS_INDUCTION for head in range(run.config.model.kv_heads)
-    )
-    return {"length": run.config.task.length, "induction_heads": float(became)}
+    return {"length": run.config.task.length, "induction_heads": float(sum(became_induction(run)))}
 
 
 def on_paths(run: Run) -> pd.DataFrame:
@@ -185,25 +188,16 @@ def on_paths(run: Run) -> pd.DataFrame:
 
     The first run also brings the paths of the simplified model, which belong to no run.
     """
-    metrics, seed, task = run.metrics, run.config.seed, run.config.task
-    first = (
-        _simplified(task.length, run.config.model.d_model, min(1200, run.config.steps))
-        if seed in FIRST
-        else []
-    )
-    heads = [
-        _path(
-            f"seed {seed} head {head}",
-            BECAME if metrics[f"prefix_0.{head}"].iloc[-1] >= IS_INDUCTION else OTHER_HEADS,
-            metrics["step"].to_numpy(),
-            [
-                metrics[f"{name}_0.{head}"].to_numpy()
-                for name in ("alpha1", "alpha2", "beta1", "beta2")
-            ],
-        )
-        for head in range(run.config.model.kv_heads)
-    ]
-    return pd.concat([*first, *heads], ignore_index=True)
+    config, metrics, drawn_paths = run.config, run.metrics, []
+    if config.seed in FIRST:
+        steps = min(1200, config.steps)
+        drawn_paths = _simplified(config.task.length, config.model.d_model, steps)
+    for head, became in enumerate(became_induction(run)):
+        names = [f"{name}_0.{head}" for name in ("alpha1", "alpha2", "beta1", "beta2")]
+        series = BECAME if became else OTHER_HEADS
+        path = _path(f"seed {config.seed} head {head}", series, metrics["step"], metrics[names])
+        drawn_paths.append(path)
+    return pd.concat(drawn_paths, ignore_index=True)
 
 
 def _simplified(n_tokens: int, d_model: int, steps: int) -> list[pd.DataFrame]:
@@ -228,22 +222,23 @@ def _simplified(n_tokens: int, d_model: int, steps: int) -> list[pd.DataFrame]:
                 simulated_loss(parameters, products, repeat=2).mean(dim=1).sum(), parameters
             )
             point = point - 0.25 * slope.numpy()
-    step, by_start = 8 * np.arange(len(visited)), np.stack(visited, axis=-1).swapaxes(0, 1)
+    step = 8 * np.arange(len(visited))
     return [
         _path(f"simplified {start}", SIMPLIFIED, step, weights)
-        for start, weights in enumerate(by_start)
+        for start, weights in enumerate(np.stack(visited).transpose(2, 0, 1))
     ]
 
 
-def _path(name: str, series: str, step: np.ndarray, weights: Sequence[np.ndarray]) -> pd.DataFrame:
+def _path(name: str, series: str, step: ArrayLike, weights: ArrayLike) -> pd.DataFrame:
     """Return a path with the coordinates |own| / (|own| + |previous|), which do not change if W_K
     or W_V is rescaled.
 
-    `weights` are alpha1, alpha2, beta1 and beta2 at each step.
+    `weights` [step, 4]: alpha1, alpha2, beta1 and beta2.
     """
-    key, previous_key, value, previous_value = map(np.abs, weights)
-    coordinates = {"alpha1": key / (key + previous_key), "beta1": value / (value + previous_value)}
-    return pd.DataFrame({"path": name, "step": step, **coordinates, "series": series})
+    key, previous_key, value, previous_value = np.abs(np.asarray(weights)).T
+    alpha1, beta1 = key / (key + previous_key), value / (value + previous_value)
+    path = {"path": name, "step": step, "alpha1": alpha1, "beta1": beta1, "series": series}
+    return pd.DataFrame(path)
 
 
 # What is shown

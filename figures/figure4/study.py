@@ -109,11 +109,8 @@ def less_vanilla(data: pd.DataFrame) -> pd.DataFrame:
     """Return KV shifting's last loss - vanilla's with the same seed: a row for each seed, a column
     for each rate.
     """
-    shifted, vanilla = (
-        data[data["arm"] == kind].pivot_table(index="seed", columns="lr", values="last")
-        for kind in (KV, VANILLA)
-    )
-    return shifted - vanilla
+    table = data.pivot_table(index="seed", columns=["arm", "lr"], values="last")
+    return table[KV] - table[VANILLA]
 
 
 def first_seeds(data: pd.DataFrame) -> pd.DataFrame:
@@ -129,8 +126,9 @@ def on_average(data: pd.DataFrame) -> Measured:
     if runs.empty:
         raise NoRunsError("The table has no run with a new seed.")
     differences = less_vanilla(runs).mean(axis="columns", skipna=False)
-    lost = int(runs["diverged"].sum())
-    note = f"; {lost} of these runs diverged and count with their last loss" if lost else ""
+    lost, note = int(runs["diverged"].sum()), ""
+    if lost:
+        note = f"; {lost} of these runs diverged and count with their last loss"
     words = (
         "final held-out loss (nats per token), KV shifting minus vanilla, by seed: mean over the "
         f"{len(STABLE_RATES)} learning rates at which no run of either diverged with seeds 0 to {SEEDS - 1} "
@@ -167,12 +165,11 @@ def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) ->
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
     """Return the mean final loss at every rate, and the fraction of runs that diverged."""
-    by_rate = {
-        column: data.pivot_table(index="lr", columns="arm", values=column)
+    last, lost = (
+        data.pivot_table(index="lr", columns="arm", values=column)[[*ARMS]]
         for column in ("last", "diverged")
-    }
-    lost = by_rate["diverged"][[*ARMS]].add_suffix(" diverged")
-    return by_rate["last"][[*ARMS]].join(lost).round(3).reset_index()
+    )
+    return last.join(lost.add_suffix(" diverged")).round(3).reset_index()
 
 
 def differences(data: pd.DataFrame) -> Figure:

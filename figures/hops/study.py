@@ -1,4 +1,4 @@
-"""Figure 8 and two questions about it: how many hops does a model follow, given its attention and
+"""Figure 8 and a question about it: how many hops does a model follow, given its attention and
 number of layers?
 
 `ihlab.recipes.hop_horizon` has the measurement.
@@ -8,11 +8,6 @@ number of layers?
 - `figure8_tuned`: is Figure 8 a moment of training? Its models with three layers, four times the
   steps, and each attention at its own rate from one grid, chosen by the loss on seeds that no claim
   uses.
-- `saved_layer`: is the shift worth one layer, and does one layer double k*, the hops at which the
-  error exceeds .1? In both constructions of `ihlab.theory.k_hop`, L layers with the shift follow as
-  many hops as L + 1 without, and one more layer doubles the hops to within the margin. That it does
-  *no more* cannot be tested: sequences of 2^L hops leave little room beyond the 2^(L-1) - 1 hops of
-  L hand-built vanilla layers. Two claims tested it as first declared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,11 +25,10 @@ from matplotlib.ticker import StrMethodFormatter
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.curves import Line
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
-from ihlab.plots.views import dots
-from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures, horizon_table
+from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, Number, described, pick, values
+from ihlab.study.ask import Ask, Measured, Number, described, pick
 from ihlab.study.study import Study, Tuned
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
@@ -42,30 +36,20 @@ from tasks import MultiHopTask
 # Models
 
 
-def _task(hops: int, letters: int, alphabet: int = 4) -> MultiHopTask:
-    return MultiHopTask(
-        vocab_size=hops + 3 + alphabet, length=letters + 1, max_hops=hops, alphabet=alphabet
-    )
+def _task(hops: int, letters: int) -> MultiHopTask:
+    return MultiHopTask(vocab_size=hops + 7, length=letters + 1, max_hops=hops)
 
 
 LAPTOP, ORIGINAL = _task(8, 48), _task(16, 98)
 
-L = 3
-"""Number of layers in `saved_layer`, whose sequences have 2^L hops. Hand-built models with L layers
-and the shift, or L + 1 without it, follow 2^L - 1 hops."""
-
-
-def llama_run(task: MultiHopTask) -> RunConfig:
-    """Return the config of vanilla models with two layers and Llama blocks, which learn in fewer
-    steps than GPT-2's.
-    """
-    model = ModelConfig(
-        n_layers=2, d_model=64, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length
-    )
-    return RunConfig(
-        task=task, model=model, steps=1000, batch_size=32, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256,
-        checkpoints=2, compile=True,
-    )  # fmt: skip
+LLAMA = RunConfig(
+    task=LAPTOP,
+    model=ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=LAPTOP.vocab_size, n_ctx=LAPTOP.length),
+    steps=1000, batch_size=32, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256, checkpoints=2, compile=True,
+)  # fmt: skip
+"""The run of vanilla models with two layers and Llama blocks, which learn in fewer steps than
+GPT-2's.
+"""
 
 
 def original_run(steps: int) -> RunConfig:
@@ -93,18 +77,6 @@ def config(cell: Mapping[str, Any], run: RunConfig, **changes: Any) -> RunConfig
     )
 
 
-def attention_only(cell: Mapping[str, Any]) -> RunConfig:
-    """Return the config of a model of `saved_layer`: ten letters, no MLPs, 12,000 steps.
-
-    With Figure 8's four letters, a window of the last few tokens already contains several hops. The
-    constructions use attention, and need MLPs only to switch hops on and off. The rate was chosen
-    on three vanilla layers, with seeds that no experiment uses: within 3000 steps they learned
-    three hops at 8e-3, but not at 3e-3 or 1.6e-2.
-    """
-    run = llama_run(_task(2**L, letters=10 * 2**L - 2, alphabet=10))
-    return config(cell, run, mlp="none").replace(steps=12_000, batch_size=64, lr=8e-3)
-
-
 def origin() -> pd.DataFrame:
     """Return the paper's Figure 8a: n_layers, hops, error.
 
@@ -112,10 +84,8 @@ def origin() -> pd.DataFrame:
     vanilla, with the settings of `original_run`.
     """
     table = pd.read_csv(Path(__file__).with_name("figure8a_origin.csv"))
-    same = (
-        (table["d_model"] == 128) & (table["n_heads"] == 4) & (table["train_sequences"] == "fresh")
-    )
-    return table[same][["n_layers", "hops", "error"]]
+    same = table.query("d_model == 128 and n_heads == 4 and train_sequences == 'fresh'")
+    return same[["n_layers", "hops", "error"]]
 
 
 # Figure 8
@@ -125,7 +95,7 @@ def _errors(data: pd.DataFrame, cell: Cell, least: int, most: int) -> list[float
     """Return the mean error over a range of hops, for each seed of a cell."""
     rows = by_hops(pick(data, cell._asdict()))
     rows = rows[rows["hops"].between(least, most)].sort_values("seed")
-    return [float(error) for error in rows.groupby("seed")["error"].mean()]
+    return rows.groupby("seed")["error"].mean().tolist()
 
 
 def _bias(layers: int, most: int) -> Ask:
@@ -149,15 +119,10 @@ def _bias(layers: int, most: int) -> Ask:
     )
 
 
-def _growth(layers: int, hops: int) -> Number:
-    """Return how much larger the error of vanilla is at 2 * `hops` than at `hops`."""
-    cell, far = Cell(VANILLA, layers), 2 * hops
-
-    def growth(data: pd.DataFrame) -> stats.Estimate:
-        by_model = np.subtract(_errors(data, cell, far, far), _errors(data, cell, hops, hops))
-        return stats.mean(by_model.tolist(), stats.DIFFERENCE)
-
-    return described(f"error of {cell}, k = {far} minus k = {hops} hops, by model", growth)
+def _growth(data: pd.DataFrame) -> stats.Estimate:
+    """Return how much larger the error of five vanilla layers is at 16 hops than at 8."""
+    far, near = (_errors(data, Cell(VANILLA, 5), hops, hops) for hops in (16, 8))
+    return stats.mean(np.subtract(far, near).tolist(), stats.DIFFERENCE)
 
 
 def _error(attention: str, layers: int, hops: int) -> Number:
@@ -166,13 +131,6 @@ def _error(attention: str, layers: int, hops: int) -> Number:
         f"error of {cell} at k = {hops}",
         lambda data: stats.mean(_errors(data, cell, hops, hops), stats.SHARE),
     )
-
-
-def _untested(why: str, cell: Cell | None = None) -> Number:
-    """Return a number that is not tested, with the reason and the number of seeds of a cell, if
-    any.
-    """
-    return lambda data: Measured("", None, len(pick(data, cell._asdict())) if cell else 0, why)
 
 
 def _distance_to_origin(data: pd.DataFrame) -> stats.Estimate:
@@ -192,23 +150,24 @@ def figure8_asks(layers: Sequence[int], most: int) -> list[Ask]:
     Other constructions follow more hops (`ihlab.theory.k_hop`).
     """
     deepest, paper = max(layers), partial(Ask, source="Appendix E.1, Figure 8", of_paper=True)
-    why = _untested(
-        f"The models have {deepest} layers and sequences at most {most} hops, but the sentence is about five layers."
-    )
+    why = f"The models have {deepest} layers and sequences at most {most} hops, but the sentence is about five layers."
+    untested = Measured("", None, 0, why)
     large = deepest >= 5 and most >= 16
     asks = [
         *(_bias(each, most) for each in layers),
         paper(
             "vanilla_degrades_beyond_8",
             "The vanilla model will significantly degrade when the hop number exceeds 8 (L = 5).",
-            _growth(5, 8) if large else why,
+            described(f"error of {Cell(VANILLA, 5)}, k = 16 minus k = 8 hops, by model", _growth)
+            if large
+            else lambda _: untested,
             above=SMALL_ERROR,
             statement=34,
         ),
         paper(
             "kv_small_error_at_16",
             "KV shifting attention still has a small error when the hop count reaches 16 (L = 5).",
-            _error(KV, 5, 16) if large else why,
+            _error(KV, 5, 16) if large else lambda _: untested,
             below=SMALL_ERROR,
             statement=34,
         ),
@@ -218,8 +177,10 @@ def figure8_asks(layers: Sequence[int], most: int) -> list[Ask]:
             "mean distance of the error from the published one, over depths and hops",
             _distance_to_origin,
         )
-        agree = partial(paper, source="Figure 8a and 8b", below=0.05)
-        asks.append(agree("reproduces_original", "Our vanilla reproduces the original's.", number))
+        said = "Our vanilla reproduces the original's."
+        asks.append(
+            paper("reproduces_original", said, number, source="Figure 8a and 8b", below=0.05)
+        )
     return asks
 
 
@@ -334,7 +295,7 @@ FIGURE8 = Study(
     caption="Line: median of the seeds. Band: all seeds. The learning rate was tuned for neither.",
     declared="2026-11-22",
     cells=cells_of((2, 3)),
-    config=partial(config, run=llama_run(LAPTOP)),
+    config=partial(config, run=LLAMA),
     seeds=range(
         15, 20
     ),  # The claims, steps and batch size were fixed before any model with these seeds was trained.
@@ -360,7 +321,7 @@ FIGURE8_LEARNED = replace(
     by_default=False,
     title=f"With learned positions, {TITLE[0].lower()}{TITLE[1:]}?",
     declared="2026-11-26",
-    config=partial(config, run=llama_run(LAPTOP), positional="learned"),
+    config=partial(config, run=LLAMA, positional="learned"),
     seeds=range(8),
     asks=[
         replace(ask, statement=None, source="Figure 8 with learned positions", **OURS)
@@ -379,7 +340,7 @@ FIGURE8_TUNED = replace(
     caption="Line: median of the seeds. Band: all seeds.",
     declared="2026-11-29",
     cells=cells_of((3,)),
-    config=partial(config, run=llama_run(LAPTOP).replace(steps=4000)),
+    config=partial(config, run=LLAMA.replace(steps=4000)),
     tuned=Tuned(rates=(1e-3, 3e-3, 8e-3), seeds=(100,), by="loss"),
     seeds=range(20, 25),
     asks=[
@@ -399,83 +360,4 @@ FIGURE8_TUNED = replace(
         ),
     ],
     scales=("smoke", "laptop"),
-)
-
-
-# Is the shift worth one layer?
-
-ask = partial(Ask, source="related to Appendix E.1")
-MARGIN = 0.3
-"""Largest distance from one whole layer, in doublings of k*, that still counts as one layer."""
-
-_by_model = dots("model", "k_star", xlabel="hops k* at which the error exceeds 0.1", log=False)
-
-
-def horizons(data: pd.DataFrame) -> Figure:
-    """Draw k* of every model."""
-    words = [str(Cell(*cell)) for cell in zip(data["attention"], data["n_layers"], strict=True)]
-    return _by_model(data.assign(model=words, k_star=2 ** data["log2_hops"]))
-
-
-HORIZON = f"log2 k* (k*: the number of hops at which the error exceeds {SMALL_ERROR})"
-
-
-def _less(one: Cell, other: Cell) -> Number:
-    """Return the mean log2 k* of one cell minus that of another."""
-    measure = f"difference in {HORIZON}, {one} minus {other}"
-
-    def difference(data: pd.DataFrame) -> stats.Estimate:
-        a, b = (values(data, cell._asdict(), "log2_hops") for cell in (one, other))
-        return stats.difference(a, b)
-
-    return described(measure, difference, one._asdict())
-
-
-COLUMNS = {
-    "n_layers": "layers",
-    "by_hand": "by hand",
-    "pointers": "by pointers",
-    "hops": "whole hops",
-    "k_star": "median k*",
-}
-
-
-SHIFTED, FEWER, MORE = Cell(KV, L), Cell(VANILLA, L), Cell(VANILLA, L + 1)
-
-NO_ROOM = (
-    f"Hand-built vanilla follows {FEWER.by_hand()} hops. Sequences of {2**L} hops leave hardly any "
-    "room for more than one doubling."
-)
-
-SAVED_LAYER = Study(
-    name="saved_layer",
-    heading="Is the shift worth one layer?",
-    title="Is the shift worth one more layer?",
-    caption="Marker: a seed. Bar: the median.",
-    declared="2026-11-23",
-    cells=[cell._asdict() for cell in (SHIFTED, FEWER, MORE)],
-    config=attention_only,
-    seeds=range(5),
-    measure=hop_measures,
-    view=horizons,
-    summary_columns=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
-    asks=[
-        ask(
-            "worth_no_less_than_a_doubling",
-            "The shift at least doubles the hops, as one more layer does in hand-built models.",
-            _less(SHIFTED, FEWER),
-            above=1 - MARGIN,
-            statement=8,
-        ),
-        ask(
-            "worth_no_more_than_a_doubling",
-            "The shift at most doubles the hops, as one more layer does in hand-built models.",
-            _untested(NO_ROOM, FEWER),
-            below=1 + MARGIN,
-            first=_less(SHIFTED, FEWER),
-            changed="2026-11-23: a review showed that sequences of so few hops leave hardly any room for more than one "
-            "doubling",
-            statement=8,
-        ),
-    ],
 )

@@ -14,7 +14,7 @@ seeds were fixed before the runs.
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,32 +86,28 @@ GRID = for_longer(RUN, replace(RUN.task, vocab_size=9 * RUN.task.length))  # typ
 """Figure 1a's runs, with a vocabulary for the longest sequences."""
 
 
-def accuracy_by_length(
-    run: Run, untrained_rows: Literal["as they are", "set to 0"] = "as they are"
-) -> dict[str, float]:
+def accuracy_by_length(run: Run, zeroed: bool = False) -> dict[str, float]:
     """Return the accuracy of a run's final model over all answers of `ROWS` new sequences of each
     length.
 
-    `untrained_rows`: what to do with learned positions that no training sequence has.
+    `zeroed`: set learned positions that no training sequence has to 0.
     """
     import torch
 
     from ihlab.measure.batches import draw
-    from tasks import IGNORE
+    from ihlab.measure.gathered import evaluation_batch
+    from ihlab.measure.metrics import held_out
 
     model, task, accuracies = run.model(), run.config.task, {}
-    if untrained_rows == "set to 0":
+    if zeroed:
         model.pos_embed.weight.data[task.length :] = 0.0  # type: ignore[union-attr]
     for length in (factor * task.length for factor in FACTORS):
         longer: Any = replace(task, length=length)  # type: ignore[type-var]
         batch = draw(longer, TEST_SEED, "eval", 0, ROWS)
-        right, total = 0, int((batch.answers != IGNORE).sum())
-        for start in range(0, ROWS, 32):
-            rows = batch.rows(start, start + 32)
-            with torch.no_grad():
-                answers = model(torch.from_numpy(rows.inputs.copy())).argmax(dim=-1).numpy()
-            right += int((answers == rows.answers).sum())
-        accuracies[f"accuracy_at_{length}"] = round(right / total, 6)
+        parts = [evaluation_batch(batch.rows(start, start + 32)) for start in range(0, ROWS, 32)]
+        with torch.no_grad():
+            found = held_out(model, parts)["accuracy"]
+        accuracies[f"accuracy_at_{length}"] = round(found, 6)
     return accuracies
 
 
@@ -164,9 +160,9 @@ CHANGED = (
 
 def by_positions(positions: str, declared: Number) -> dict[str, Any]:
     """Return the fields of a question: as declared, but with learned positions nothing is tested."""
-    number = declared
-    if positions == LEARNED:
-        number = untested_if(decay_decides, declared)
+    if positions != LEARNED:
+        return {"number": declared}
+    number = untested_if(decay_decides, declared)
     return {"number": number, "first": declared, "changed": CHANGED}
 
 
@@ -347,11 +343,10 @@ def measure_table(run: Run) -> dict[str, float]:
     """Return `measure`, and columns `zeroed_at_<length>`: the accuracy with untrained positions set
     to 0.
     """
-    zeroed = accuracy_by_length(run, "set to 0")
-    return {
-        **measure(run),
-        **{name.replace("accuracy", "zeroed"): value for name, value in zeroed.items()},
-    }
+    row = measure(run)
+    for name, value in accuracy_by_length(run, zeroed=True).items():
+        row[name.replace("accuracy", "zeroed")] = value
+    return row
 
 
 def of_table(variant: str, table: str, lr: float | None = None) -> Cell:

@@ -1,6 +1,7 @@
 """Greedy decoding of iGSM problems, and the verdicts on the decoded solutions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,22 +69,15 @@ def judge(task: IGSMTask, problems: Problems, solutions: Sequence[Sequence[str]]
     as in `verify.Verdict`; `unnecessary`, a count of steps; `errors`, a count of all errors; and a
     count for each class of errors.
     """
-    rows, modulus = [], task.language.modulus
+    rows = []
     for row, written in enumerate(solutions):
-        verdict = verify(
-            Problem.parse(task.decode(problems.prompt(row)), modulus, task.flat), written
-        )
-        rows.append(
-            {
-                "ops": int(problems.ops[row]),
-                **{
-                    name: getattr(verdict, name)
-                    for name in ("lenient", "final", "strict", "minimal", "unnecessary")
-                },
-                "errors": len(verdict.errors),
-                **{name: verdict.errors.count(name) for name in ERRORS},
-            }
-        )
+        prompt = task.decode(problems.prompt(row))
+        verdict = verify(Problem.parse(prompt, task.language.modulus, task.flat), written)
+        judged: dict[str, Any] = {"ops": int(problems.ops[row])}
+        for name in ("lenient", "final", "strict", "minimal", "unnecessary"):
+            judged[name] = getattr(verdict, name)
+        judged["errors"] = len(verdict.errors)
+        rows.append(judged | {name: verdict.errors.count(name) for name in ERRORS})
     return pd.DataFrame(rows)
 
 

@@ -3,6 +3,7 @@ or from itself.
 """
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -138,25 +139,14 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
         bool(even["value"]), "No solution has an operand: ask for problems with more operations."
     )
     _, cache = model.run_with_cache(rows)
+    read = {"raw": raw_patterns(cache), "effective": effective_patterns(cache, fix_gauge=True)}
     table = []
-    for pattern, read in (
-        ("raw", raw_patterns(cache)),
-        ("effective", effective_patterns(cache, fix_gauge=True)),
-    ):
-        for kind in filter(even.get, COPY_KINDS):
-            attention = mean_attention(read, places[kind]).cpu().numpy()
-            table += [
-                {
-                    "layer": layer,
-                    "head": head,
-                    "pattern": pattern,
-                    "kind": kind,
-                    "attention": attention[layer, head],
-                }
-                | {"even": np.mean(even[kind])}
-                for layer, head in np.ndindex(attention.shape)
-            ]
-    return pd.DataFrame(table)
+    for pattern, kind in product(read, filter(even.get, COPY_KINDS)):
+        attention = mean_attention(read[pattern], places[kind]).cpu().numpy()
+        for (layer, head), value in np.ndenumerate(attention):
+            table.append((layer, head, pattern, kind, value, np.mean(even[kind])))
+    columns = ["layer", "head", "pattern", "kind", "attention", "even"]
+    return pd.DataFrame(table, columns=columns)
 
 
 @in_eval_mode

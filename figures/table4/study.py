@@ -5,7 +5,7 @@ and their intervals treat both seeds and problems as samples.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,10 +38,6 @@ RATES = (2e-3, 4e-3, 8e-3)
 """The paper uses 2e-4. Its footnote 14 says that at 2e-3 KV shifting scores .7 and vanilla .5."""
 
 TEST_SEED, OTHER_SEED = 20250601, 20250602
-PART_OPS = 4
-"""Minimum number of operations of a problem in which a step can have two clauses, the first of them
-with a letter.
-"""
 MEASURES = {
     "lenient": "some step gives the right value (the paper's criterion)",
     "final": "the final answer is right",
@@ -94,29 +90,16 @@ def config(cell: Cell) -> RunConfig:
     task = IGSMTask(
         difficulty="mini", format="pairs", letters="parts", draw="even", ops=ops, length=68
     )
-    model = ModelConfig(
-        d_vocab=task.vocab_size,
-        n_layers=3,
-        d_model=64,
-        n_heads=2,
-        n_ctx=160,
-        attention=MODELS[cell["model"]],
-    )
-    run = RunConfig(
-        task=task, model=model, betas=(0.9, 0.98), eval_rows=256, eval_every=50, checkpoints=4
-    )
     # Sequences are short. With the paper's rotary base, few dimensions of a small head distinguish
     # neighbours.
-    model = model.replace(rotary_base=10_000.0)
-    return run.replace(
-        model=model,
-        steps=5000,
-        batch_size=32,
-        warmup=100,
-        schedule="linear",
-        eval_every=250,
-        compile=True,
-    )
+    model = ModelConfig(
+        d_vocab=task.vocab_size, n_layers=3, d_model=64, n_heads=2, n_ctx=160, rotary_base=10_000.0,
+        attention=MODELS[cell["model"]],
+    )  # fmt: skip
+    return RunConfig(
+        task=task, model=model, steps=5000, batch_size=32, betas=(0.9, 0.98), warmup=100, schedule="linear",
+        eval_every=250, eval_rows=256, checkpoints=4, compile=True,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1)  # `measure` and `shares` read the same solutions
@@ -137,12 +120,11 @@ def measure(run: Run) -> dict[str, Any]:
     A column has a digit per problem, in the same order for every run ("0b0110": the second and
     third are solved).
     """
-    return {
-        column(name, ops): packed(judged[name].to_numpy(dtype=bool))
-        for ops, judged in solutions(run).items()
-        for name in judged
-        if name in WITH_HITS
-    }
+    row = {}
+    for ops, judged in solutions(run).items():
+        for name in judged.columns.intersection(WITH_HITS, sort=False):
+            row[column(name, ops)] = packed(judged[name].to_numpy(dtype=bool))
+    return row
 
 
 def column(measure: str, operations: int) -> str:
@@ -197,30 +179,25 @@ def problems_like_training(
     """Draw n problems with `ops` operations that differ from training problems only in the number
     of operations.
 
-    They fit in a training sequence, because later positions were never trained. If letters name
-    only parts of a step and training has too few operations for parts, they have no letters.
+    They fit in a training sequence, because later positions were never trained. Letters name only
+    parts of a step, and training has too few operations for parts, so they have no letters.
     `length` is the length of a test sequence.
     """
     task = replace(trained_on, length=length, split=split)
     rng = np.random.default_rng([seed, ops])
-    no_parts = trained_on.letters == "parts" and trained_on.most_ops < PART_OPS
-    letters = [task.language.ids[letter] for letter in LETTERS] if no_parts else []
+    letters = task.language.encode(LETTERS)
     drawn: list[Problems] = []
     while sum(len(problems.size) for problems in drawn) < n:
         problems = task.prompts(max(n, 64), rng, ops)  # of a few, none may be alike
-        alike = (problems.size <= trained_on.length + 1) & ~np.isin(problems.tokens, letters).any(
-            axis=1
-        )
+        has_letters = np.isin(problems.tokens, letters).any(axis=1)
+        alike = (problems.size <= trained_on.length + 1) & ~has_letters
         require(
             bool(alike.any()),
             f"Of {n} problems with {ops} operations none is drawn like those of training.",
         )
         drawn.append(problems.only(alike))
-    columns = [
-        np.concatenate([getattr(problems, field.name) for problems in drawn])
-        for field in fields(Problems)
-    ]
-    return Problems(*columns).only(slice(n))
+    parts = zip(*(vars(problems).values() for problems in drawn), strict=True)
+    return Problems(*map(np.concatenate, parts)).only(slice(n))
 
 
 @lru_cache

@@ -109,8 +109,9 @@ def measure(run: Run) -> dict[str, float]:
 
 def measure_tuning(run: Run) -> dict[str, float]:
     """Measure the last checkpoint of a tuning run, which serves to choose a learning rate."""
-    lost = run.diverged or not run.checkpoints
-    return {"step": np.nan} if lost else _measured(run, run.checkpoints[-1])
+    if run.diverged or not run.checkpoints:
+        return {"step": np.nan}
+    return _measured(run, run.checkpoints[-1])
 
 
 def _held_out(run: Run, step: int) -> tuple[TextTask, int]:
@@ -200,13 +201,6 @@ def gained(data: pd.DataFrame, arm: str, plain: str = V2) -> pd.DataFrame:
     return pd.DataFrame(
         {"whole": whole, "half": whole / 2, "there": there, "alike": (fraction * whole).dropna()}
     )
-
-
-def there_less(arm: str, column: str) -> Callable[[pd.DataFrame], "pd.Series[float]"]:
-    """Return a function from a table to an arm's gain at positions that can be copied, minus a
-    column of `gained`.
-    """
-    return lambda data: gained(data, arm)["there"] - gained(data, arm)[column]
 
 
 def mean_over_seeds(
@@ -300,7 +294,7 @@ ASKS = (
         "At least half of KV shifting's gain lies at positions that induction could predict (two layers, byte pairs).",
         mean_over_seeds(
             f"gain in bits per byte at {WHERE}, minus half of the whole gain",
-            there_less(KV2, "half"),
+            lambda data: gained(data, KV2).eval("there - half"),
         ),
         above=0.0, source=f"{ABSTRACT}: KV shifting enhances induction", statement=28,
     ),
@@ -309,7 +303,7 @@ ASKS = (
         "KV shifting gains more at positions that can be copied than if it saved the same fraction of every bit.",
         mean_over_seeds(
             f"gain in bits per byte at {WHERE}, minus the whole gain times their fraction of vanilla's bits",
-            there_less(KV2, "alike"),
+            lambda data: gained(data, KV2).eval("there - alike"),
         ),
         above=0.0, source=ABSTRACT, statement=28,
     ),
@@ -333,23 +327,22 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     that can be copied.
     """
     rows = []
-    for arm in dict.fromkeys(data["arm"]):
-        onsets, cost = (
-            (at_end(data, arm, "onset") / 1000).tolist(),
-            at_end(data, arm, "bits_per_byte"),
-        )
-        lr, row = data.loc[data["arm"] == arm, "lr"].iloc[0], {}
-        if plain := {**BETTER, LONG_V2: V2}.get(arm):
-            whole, _, there, alike = gained(data, arm, plain).mean()
-            row = {
-                "gain over vanilla": round(whole, 3),
-                "% copyable": round(100 * there / whole),
-                "% if all bits were cheaper alike": round(100 * alike / whole),
-            }
+    for arm, runs in data.groupby("arm", sort=False):
+        onsets, lr = at_end(data, arm, "onset") / 1000, runs["lr"].iloc[0]
         edge = " (highest of the grid)" if lr == RATES[-1] else ""
         seeds = f"{np.isfinite(onsets).sum()} of {len(onsets)} seeds"
-        rows.append({"arm": arm, "rate": f"{lr:g}{edge}", "bits per byte": round(cost.mean(), 3),
-                     "bump from (1000 tokens)": f"{median_in_words(onsets)} ({seeds})", **row})  # fmt: skip
+        row = {
+            "arm": arm,
+            "rate": f"{lr:g}{edge}",
+            "bits per byte": round(at_end(data, arm, "bits_per_byte").mean(), 3),
+            "bump from (1000 tokens)": f"{median_in_words(onsets.tolist())} ({seeds})",
+        }
+        if plain := {**BETTER, LONG_V2: V2}.get(arm):
+            whole, _, there, alike = gained(data, arm, plain).mean()
+            row["gain over vanilla"] = round(whole, 3)
+            row["% copyable"] = round(100 * there / whole)
+            row["% if all bits were cheaper alike"] = round(100 * alike / whole)
+        rows.append(row)
     return pd.DataFrame(rows).astype(object).fillna("")
 
 
@@ -388,16 +381,13 @@ def gain_by_position(data: pd.DataFrame) -> Figure:
     """Draw the gain over vanilla with the same depth and tokens, by class of positions."""
     parts = []
     for arm, plain in {**BETTER, LONG_V2: V2}.items():
-        gain = {
-            words: less(data, plain, arm, f"bits_{name}_{CONTEXT}")
-            for name, words in POSITIONS.items()
-        }
-        parts.append(
-            pd.DataFrame(gain)
-            .rename_axis("seed")
-            .reset_index()
-            .assign(arm=arm.replace(", ", ",\n"))
+        gain = pd.DataFrame(
+            {
+                words: less(data, plain, arm, f"bits_{name}_{CONTEXT}")
+                for name, words in POSITIONS.items()
+            }
         )
+        parts.append(gain.reset_index(names="seed").assign(arm=arm.replace(", ", ",\n")))
     return _where(pd.concat(parts))
 
 

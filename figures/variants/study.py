@@ -1,5 +1,4 @@
-"""Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's shifts elsewhere, Table 15,
-and the zoo of all.
+"""Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's shifts elsewhere, Table 15.
 
 This file is a table. It lists the variants (fields of the model) and, study by study, the settings
 and the questions about them. `ihlab.recipes.toy_settings` has the settings: a task and the model
@@ -21,7 +20,6 @@ from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.recipes.toy_questions import FEW_SEEDS, MANY_SEEDS, TUNED, asked
 from ihlab.recipes.toy_settings import (
-    HOPS,
     INDUCTION1,
     INDUCTION2,
     NARROW,
@@ -31,13 +29,10 @@ from ihlab.recipes.toy_settings import (
     RECALL_GAP2,
     setting_config,
 )
-from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, claim_id, untested_if, values
 from ihlab.study.claim import at_floor
 from ihlab.study.study import Study, cells, wide
 from ihlab.training.config import RunConfig
-
-from .matrix import matrix
 
 # The variants
 
@@ -50,7 +45,6 @@ RWKV, BEFORE_NORM, AFTER_NORM, ADDED = (
     "stream, added",
 )
 MDHA, MLA, MLA_KV = "MDHA", "MLA", "MLA, one key, one value"
-DIFFERENTIAL, SELECTIVE = "differential", "selective"
 
 ZOO_VARIANTS: dict[str, dict[str, Any]] = {
     KV: {"attention": "kv_shift"},
@@ -64,7 +58,6 @@ ZOO_VARIANTS: dict[str, dict[str, Any]] = {
     SUM1: {"attention": "kv_sum1"},
     CLIP: {"attention": "kv_clip"},
     PROJECT: {"attention": "kv_project"},
-    "gate of the input": {"attention": "input_gate"},
     RWKV: {"attention": "rwkv_shift"},
     BEFORE_NORM: {"stream_shift": "before_norm"},
     AFTER_NORM: {"stream_shift": "after_norm"},
@@ -73,10 +66,8 @@ ZOO_VARIANTS: dict[str, dict[str, Any]] = {
     MDHA: {"attention": "mdha"},
     MLA: {"attention": "mla"},
     MLA_KV: {"attention": "mla_kv"},
-    DIFFERENTIAL: {"attention": "differential"},
-    SELECTIVE: {"attention": "selective"},
 }
-"""Fields of the model that make each variant, by its label, in the order of the zoo's matrix."""
+"""Fields of the model that make each variant, by its label."""
 
 RANKS = (2, 4, 8, 16)
 """Compared ranks of the latent vector, from an eighth of the laptop's d_model to the full width."""
@@ -107,20 +98,17 @@ def attention(file: str, name: str, **attributes: Any) -> Callable[..., Any]:
 
 
 ATTENTIONS = {
-    "input_gate": attention("input_gate", "GatedAttention"),
     "rwkv_shift": attention("rwkv", "RWKVAttention"),
     "mdha": attention("primer", "PrimerAttention"),
-    "differential": attention("differential", "DifferentialAttention"),
-    "selective": attention("selective", "SelectiveAttention"),
     "mla": attention("mla", "LatentAttention"),
     "mla_kv": attention("mla", "ShiftedLatentAttention"),
     **{f"mla_{rank}": attention("mla", "LatentAttention", rank=rank) for rank in RANKS},
     **{f"mla_kv_{rank}": attention("mla", "ShiftedLatentAttention", rank=rank) for rank in RANKS},
 }
-"""Attentions that only the zoo and its siblings compare, by their value of `ModelConfig.attention`.
+"""Attentions that only these studies compare, by their value of `ModelConfig.attention`.
 """
 
-UNMIXED = ("differential", "selective", "mla", *(f"mla_{rank}" for rank in RANKS))
+UNMIXED = ("mla", *(f"mla_{rank}" for rank in RANKS))
 """Those whose keys and values hold no earlier tokens. "mla" has a rank of a third of d_model."""
 
 for new, maker in ATTENTIONS.items():
@@ -128,19 +116,9 @@ for new, maker in ATTENTIONS.items():
         register_attention(new, maker, mixes_tokens=new not in UNMIXED)
 
 
-def variant_fields(variant: str, n_heads: int) -> dict[str, Any]:
-    """Return the fields that make a variant of a vanilla model with `n_heads` heads."""
-    if variant != DIFFERENTIAL:
-        return VARIANTS[variant]
-    # Half the heads, each of twice the width.
-    return {**VARIANTS[variant], "n_heads": n_heads // 2, "n_key_value_heads": None, "d_head": None}
-
-
 def config(cell: Cell) -> RunConfig:
-    """Return the config of a variant in a setting. All settings of the differential variant have
-    two heads.
-    """
-    return setting_config(cell["setting"], **variant_fields(cell["variant"], n_heads=2))
+    """Return the config of a variant in a setting."""
+    return setting_config(cell["setting"], **VARIANTS[cell["variant"]])
 
 
 def study(
@@ -414,78 +392,4 @@ TABLE15 = study(
             for rank in RANKS
         ),
     ],
-)
-
-
-def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return each variant's steps relative to KV shifting's, and the text of its cell, keyed by
-    variant and setting.
-
-    A ratio is inf if a variant never reaches 90%. A star marks a ratio that differs from 1 at .05,
-    adjusted by Holm for the whole matrix. A sign marks a bound (`stats.ratio_of_times`). If no seed
-    of KV shifting reaches 90%, steps are divided by the steps of a run, and the texts are steps.
-    """
-    last = data.groupby("setting")["horizon"].max().to_dict()
-    steps = {
-        (variant, setting): values(data, {"variant": variant, "setting": setting}, "steps_to_90")
-        for setting, variant in dict.fromkeys(zip(data["setting"], data["variant"], strict=True))
-    }
-    compared = {
-        (variant, setting): stats.ratio_of_times(taken, steps[KV, setting], last[setting])
-        for (variant, setting), taken in steps.items()
-        if variant != KV
-    }
-    adjusted = stats.holm([estimate.p_value(1.0) or 1.0 for estimate in compared.values()])
-    starred = {
-        cell
-        for cell, p_value in zip(compared, adjusted, strict=True)
-        if p_value <= 1 - stats.CONFIDENCE
-    }
-    signs = {"at least": "\u2265 ", "at most": "\u2264 ", "about": "~ ", "": ""}
-    drawn = {}
-    for (variant, setting), taken in steps.items():
-        reached, kv_reached = np.isfinite(taken), np.isfinite(steps[KV, setting])
-        value, text = 1.0, f"{np.median(taken):.0f} steps"
-        if not kv_reached.any():
-            value = float(np.median(taken)) / float(last[setting])
-        elif variant != KV:
-            value = compared[variant, setting].value
-            text = f"{signs[compared[variant, setting].bound]}{value:.2g}"
-        text += "" if reached.all() else f" ({reached.sum()}/{len(reached)})"
-        star = "*" * ((variant, setting) in starred)
-        drawn[variant, setting] = (
-            (value, text + star) if reached.any() else (np.inf, "never" + star)
-        )
-    return drawn
-
-
-# Appendix H says that differential and selective attention are worse. One layer of either cannot do
-# a task that needs the previous token's key, whether it is worse or not. So they are compared on
-# tasks that do not need it in one layer.
-ZOO = study(
-    name="zoo",
-    heading="How fast are attention variants?",
-    title="Steps that attention variants need, relative to KV shifting",
-    variants=tuple(ZOO_VARIANTS),
-    settings=(INDUCTION1, INDUCTION2, NGRAM, HOPS, RECALL_GAP1, RECALL_GAP2),
-    asks=[
-        *(
-            asked(
-                one,
-                "slower",
-                KV,
-                task,
-                id="slower_than_kv",
-                statement=42,
-                sentence=f"{one.capitalize()} attention is slower than KV shifting: {task}.",
-                source="Appendix H, about losses on text; added after the runs",
-                declared="2026-11-27",
-            ).at(variant=one, task=task)
-            for one in (DIFFERENTIAL, SELECTIVE)
-            for task in (INDUCTION2, NGRAM, HOPS)
-        ),
-    ],
-    view=lambda data: matrix(relative(data), "steps to 90% accuracy / KV shifting's (8: or never)"),
-    caption="*: differs beyond chance. 5/8: seeds that get there. Never: not within the steps of a run.\n"
-    "Where KV shifting never gets there (recall, gap 2), relative to the steps of a run.",
 )

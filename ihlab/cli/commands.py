@@ -27,7 +27,7 @@ MOST_PRINTED = 10_000_000
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
 SAMPLED: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("induction", "multihop", "ngram", "mqar", "trigger", "checker"), SMALL),
+    **dict.fromkeys(("induction", "multihop", "ngram", "mqar", "trigger"), SMALL),
     "igsm": {"difficulty": "toy", "ops": "<=4", "length": 200},
 }
 """Default fields of `ihlab sample`, which make short sequences. Tasks not named here have their own defaults."""

@@ -288,9 +288,12 @@ swapped.
 _ARITHMETIC = "its answers are results of arithmetic"
 _TABLE = "its answers are those of one table for all sequences"
 _ELSEWHERE = "its answers are not what followed an earlier occurrence of the scored token alone"
-_OTHERS = {"ngram": _TABLE, "checker": _ELSEWHERE, "pairs": _ELSEWHERE}
 UNFIT = {
-    "answer": _OTHERS,
-    "key": {"igsm": _ARITHMETIC, "depo": _ELSEWHERE, **_OTHERS},
+    "answer": {"ngram": _TABLE},
+    "key": {
+        "igsm": _ARITHMETIC,
+        "ngram": _TABLE,
+        "depo": _ELSEWHERE,
+    },
 }
 """Why a corruption is refused, keyed by corruption and kind of task."""

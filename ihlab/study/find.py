@@ -101,8 +101,8 @@ def chosen(name: str, figures: Path) -> list[tuple[Experiment, Path]]:
     load_experiments()
     if name in EXPERIMENTS:
         return [(EXPERIMENTS[name], figures / name)]
-    frozen = figures / name / "README.md"
-    require(not frozen.exists(), f"{name} is frozen: {frozen} says how to run its study.")
+    frozen = stored(figures).get(name)
+    require(frozen is None, f"{name} is frozen: {frozen}/README.md says how to run its study.")
     require(bool(files), NO_FIGURES.format(figures))
     choose("experiment", name, [*files, *EXPERIMENTS])
     raise AssertionError("choose refuses an unknown name")

@@ -96,11 +96,6 @@ class Problem:
         """The query and everything it depends on."""
         return self._closure([self.query])
 
-    @property
-    def ops(self) -> int:
-        """Number of operations of the problem: the total cost of its necessary parameters."""
-        return sum(self.definitions[parameter].cost for parameter in self.necessary)
-
     def _closure(self, start: list[Parameter]) -> frozenset[Parameter]:
         """Return the parameters and everything that must be known to compute them."""
         closure, left = set(start), list(start)

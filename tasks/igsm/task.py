@@ -22,7 +22,7 @@ from tasks.batch import IGNORE, Batch
 from tasks.config import config, require, require_least
 from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
 from tasks.igsm.words import JOINT, SPECIAL, Language, language
-from tasks.memory import require_rows
+from tasks.memory import draw_seeds
 from tasks.registry import register_task
 
 if TYPE_CHECKING:
@@ -202,7 +202,6 @@ class IGSMTask:
 
         Raises `ConfigError` if more than 5% of the problems do not fit in `length`, or none can be found.
         """
-        require_rows(self, size, rng)
         problems = self._problems(size, rng)
         t = np.arange(1, self.length + 1)
         first = problems.prompt_size[:, None] if self.loss == "solution" else 1
@@ -243,12 +242,13 @@ class IGSMTask:
         return f"{lines}\nTokens in [brackets] follow from what stands before them; accuracy is measured there."
 
     def _problems(self, size: int, rng: np.random.Generator) -> Problems:
+        seeds = draw_seeds(self, size, rng)
         fitting, enough = fit(self)
         require(
             fitting >= FITTING,
             f"IGSMTask.length is {self.length}, which fits only {fitting:.0%} of the problems; {enough} would fit 99%.",
         )
-        return _draw(self, rng.integers(0, 2**64, size, dtype=np.uint64), self.length + 1)
+        return _draw(self, seeds, self.length + 1)
 
 
 @lru_cache

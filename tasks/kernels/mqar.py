@@ -17,7 +17,6 @@ def draw_rows(
     value_gap: int,
     vocab_size: int,
     length: int,
-    random_fill: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw sequences of multi-query associative recall (rows), one per uint64 seed.
 
@@ -47,11 +46,10 @@ def draw_rows(
             uniform = float(mix(state) >> np.uint64(11)) * 2.0**-53
             arrival[slot] = -math.log1p(-uniform) / weights[slot]
         slots = np.argsort(arrival)
-        if random_fill:
-            for t in range(length):
-                if t >= n_front or 0 < t % (1 + value_gap) < value_gap:
-                    state += GOLDEN
-                    inputs[row, t] = below(state, vocab_size)
+        for t in range(length):
+            if t >= n_front or 0 < t % (1 + value_gap) < value_gap:
+                state += GOLDEN
+                inputs[row, t] = below(state, vocab_size)
         for pair in range(pairs):
             t = n_front + 2 * slots[pair]
             inputs[row, (1 + value_gap) * pair] = keys[pair]

@@ -78,9 +78,9 @@ def read(corpus: str) -> tuple[Document, ...]:
             os.path.isdir(root),
             f"TextTask.corpus is {shown(corpus)}, but must be '{STDLIB}', '{SAMPLE}' or a folder that exists.",
         )
-        paths = (path for path in root.rglob("*") if not _hidden(path.relative_to(root)))
+        paths = (path for path in root.rglob("*") if "/." not in f"/{path.relative_to(root)}")
     try:
-        files = _within(paths, MOST_BYTES, corpus)
+        files = _within(paths, corpus)
         documents = [
             Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in files
         ]
@@ -95,8 +95,8 @@ def read(corpus: str) -> tuple[Document, ...]:
     return tuple(documents)
 
 
-def _within(paths: Iterable[Path], most: int, corpus: str) -> list[Path]:
-    """Return the regular files among paths. Raises `ConfigError` once they exceed `most` bytes or `MOST_FILES`."""
+def _within(paths: Iterable[Path], corpus: str) -> list[Path]:
+    """Return the regular files among paths. Raises `ConfigError` once they exceed `MOST_BYTES` or `MOST_FILES`."""
     files, size = [], 0
     for path in paths:
         try:
@@ -107,15 +107,11 @@ def _within(paths: Iterable[Path], most: int, corpus: str) -> list[Path]:
             files.append(path)
             size += facts.st_size
             require(
-                size <= most and len(files) <= MOST_FILES,
-                f"TextTask.corpus is {shown(corpus)}, which holds more than {most} bytes or {MOST_FILES} files: give a "
-                "folder with less text.",
+                size <= MOST_BYTES and len(files) <= MOST_FILES,
+                f"TextTask.corpus is {shown(corpus)}, which holds more than {MOST_BYTES} bytes or {MOST_FILES} files: "
+                "give a folder with less text.",
             )
     return files
-
-
-def _hidden(path: Path) -> bool:
-    return any(name.startswith(".") for name in path.parts)
 
 
 def digest(documents: Sequence[Document]) -> str:

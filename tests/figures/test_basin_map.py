@@ -16,9 +16,8 @@ def test_what_is_measured_is_what_the_metrics_say(tmp_path):
     )
     [row] = BASIN_MAP.gather([(plan.cell_name, run)], "laptop").to_dict("records")
     known = {
-        "alpha1": 0.2, "beta1": 1.4, "seed": 3, "key_angle": 0.244979, "value_angle": -0.2783,
-        "key_norm": 0.824621, "value_norm": 1.456022, "distance": 0.447214, "angular_distance": 0.370764,
-        "end_key_angle": -0.321751, "end_value_angle": -0.321751, "end_key_norm": 1.581139, "rows": 128,
-        "end_value_norm": 3.162278, "accuracy_start": 0.125, "kind": "run", "steps": 20, "accuracy": 0.5,
+        "alpha1": 0.2, "seed": 3, "key_angle": 0.244979, "value_norm": 1.456022, "distance": 0.447214,
+        "angular_distance": 0.370764, "end_key_angle": -0.321751, "end_value_norm": 3.162278, "rows": 128,
+        "accuracy_start": 0.125, "steps": 20, "accuracy": 0.5,
     }  # fmt: skip
     assert {name: row[name] for name in known} == known

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ihlab.study.claim import judged
 from ihlab.study.experiment import SCALES, Experiment
-from ihlab.study.find import declared
+from ihlab.study.find import declared, stored
 from ihlab.study.ledger import Folder, summary_text
 from ihlab.study.reproduce import reproduce
 from tests.figures.live import FIGURES, HOMES, copy_code, live
@@ -54,10 +54,10 @@ def test_a_picture_of_a_studys_own_can_be_explored(name):
 
 
 def test_a_view_to_explore_says_which_questions_compare_a_cell():
-    pairs = live()["pairs"]
-    figure = pairs.draw_interactive(Folder(HOMES["pairs"]).data(), "laptop")
+    width = live()["width"]
+    figure = width.draw_interactive(Folder(HOMES["width"]).data(), "laptop")
     told = " ".join(trace.hovertemplate or "" for trace in figure.data)
-    assert [ask.id for ask in pairs.asks if ask.id not in told] == []
+    assert [ask.id for ask in width.asks if ask.id not in told] == []
 
 
 def test_what_is_made_without_names():
@@ -82,6 +82,12 @@ def test_committed_claims_and_summaries_follow_from_the_committed_tables(name):
     is_table = folder.summary().startswith("| ")
     assert is_table or len(re.findall(r"\d[\d.,]*", folder.summary())) <= 6
     assert summary_text(study.summary(folder.pictured(), folder.scale)) == f"{folder.summary()}\n"
+
+
+@pytest.mark.parametrize("name", sorted(stored(FIGURES).keys() - HOMES.keys()))
+def test_the_tables_of_a_frozen_figure_are_those_of_its_manifest(name):
+    folder = Folder(stored(FIGURES)[name])
+    assert len(folder.pictured())
 
 
 def test_no_study_imports_another_and_the_library_imports_none():

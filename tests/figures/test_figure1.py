@@ -2,8 +2,7 @@
 the verdicts.)
 """
 
-from fractions import Fraction
-
+import numpy as np
 import pytest
 import torch
 
@@ -32,42 +31,14 @@ def test_paper_scale_is_the_papers():
     assert {plan.config.lr for plan in FIGURE1B.runs("paper")} == {2e-4}
 
 
-# What a model reaches that answers with some token of the row
-
-
-def guesses_by_enumeration(length: int) -> float:
-    """1 / (other tokens so far) at the first scored repeat, over all ways to draw a row, as the
-    task states them.
-
-    A walk through the rule, written for itself: members of a pool of `length` are drawn uniformly;
-    a repeat that is not immediate, and whose earlier occurrences had one follower, is scored and
-    followed by it; rows without are drawn again.
-    """
-    found: dict[Fraction, Fraction] = {}
-
-    def walk(row: tuple[int, ...], weight: Fraction) -> None:
-        if len(row) >= length:
-            return
-        for member in range(length):
-            after = {row[i + 1] for i in range(len(row) - 1) if row[i] == member}
-            grown = (*row, member)
-            if member in row and row[-1] != member and len(after) == 1:
-                share = Fraction(1, len(set(row)) - 1)
-                found[share] = found.get(share, Fraction(0)) + weight / length
-            else:
-                walk(grown, weight / length)
-
-    walk((), Fraction(1))
-    return float(sum(share * weight for share, weight in found.items()) / sum(found.values()))
-
-
-@pytest.mark.parametrize("length", [4, 6])
-def test_guessing_accuracy_of_short_rows_by_enumeration(length):
-    """From 4096 rows, a mean of shares between 1 / length and 1 is known to .02, four standard
-    errors.
-    """
-    guess = guessing_accuracy(InductionTask(vocab_size=11 + length, length=length))
-    assert guess == pytest.approx(guesses_by_enumeration(length), abs=0.02)
+def test_guessing_accuracy_counted_one_by_one():
+    """One of the other tokens so far, at the first repeat of each sequence."""
+    task, shares = InductionTask(vocab_size=24, length=12), []
+    batch = task.batch(4096, np.random.default_rng(0))
+    for inputs, answers in zip(batch.inputs, batch.answers, strict=True):
+        first = next(t for t in range(12) if answers[t] != IGNORE)
+        shares.append(1 / (len(set(inputs[: first + 1])) - 1))
+    assert guessing_accuracy(task) == pytest.approx(np.mean(shares), abs=1e-4)
 
 
 def test_answers_that_are_tokens_of_the_row_counted_one_by_one(tmp_path):

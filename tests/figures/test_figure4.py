@@ -23,7 +23,6 @@ from tests.figures.live import HOMES
             False,
         ),  # it has been better, but knows more than frequencies
         ([5.0, 3.0, 4.0, 4.0, 4.0], False, 4.0, True),
-        ([5.0, 4.5, 4.5, 4.5, 4.5], False, 4.5, True),  # it never learned
         ([5.0, 3.0, 3.0, 3.0, 4.8], False, 3.6, False),  # a spike at the end
         ([5.0, 3.0], True, math.log(1024), True),
     ],
@@ -46,7 +45,6 @@ def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(
     ("diverging", "verdict", "why"),
     [
         ({VANILLA: 0.362, KV: 1.0}, "holds", ""),
-        ({VANILLA: 1.0, KV: 0.362}, "fails", ""),
         ({VANILLA: 0.362, KV: 0.362}, NOT_TESTED, "All runs of both models diverge at 0.362"),
         ({VANILLA: 1.0, KV: 1.0}, NOT_TESTED, "Neither diverges at any rate"),
     ],

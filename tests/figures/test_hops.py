@@ -1,5 +1,7 @@
 """Figure 8: errors counted slowly, and sentences about sizes that only larger scales have."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,15 +9,16 @@ import torch
 
 from figures.hops.study import FIGURE8, origin
 from ihlab.measure.batches import EVAL_SEED
+from ihlab.model.transformer import Transformer
 from ihlab.recipes.hop_horizon import hop_measures
 from ihlab.recipes.labels import VANILLA
 from ihlab.study.claim import NOT_TESTED, judged
 
 
-@pytest.mark.slow
-def test_errors_are_wrong_letters_counted_one_by_one(trained):
-    run = trained("figure8")[0][1]
-    model, task = run.model(), run.config.task
+def test_errors_are_wrong_letters_counted_one_by_one():
+    config = FIGURE8.runs("smoke")[0].config
+    model, task = Transformer(config.model, seed=0), config.task
+    run = SimpleNamespace(config=config, model=lambda: model)
     measured = hop_measures(run)
     for k in range(task.max_hops + 1):
         rows = task.batch_of(k, 100, np.random.default_rng(EVAL_SEED))

@@ -1,4 +1,4 @@
-"""Length generalisation: an accuracy counted one by one, and models that differ in the model alone."""
+"""Length generalisation: an accuracy counted one by one."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ import torch
 from figures.lengths.study import (
     FACTORS,
     LENGTHS,
-    LENGTHS_16,
     ROWS,
     TEST_SEED,
     accuracy_by_length,
@@ -34,9 +33,3 @@ def test_accuracy_by_length_counts_answers_one_by_one(tmp_path):
             for position in np.flatnonzero(batch.answers[row] != IGNORE):
                 right.append(int(logits[position].argmax()) == batch.answers[row, position])
         assert found[f"accuracy_at_{length}"] == pytest.approx(np.mean(right), abs=1e-6)
-
-
-def test_models_that_train_on_16_tokens_differ_in_the_model_alone():
-    runs = [plan.config for plan in LENGTHS_16.runs("laptop")]
-    same = {run.replace(model=runs[0].model, name="same", seed=0) for run in runs}
-    assert (len(same), len({run.model for run in runs})) == (1, 9)

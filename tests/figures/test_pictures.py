@@ -16,8 +16,8 @@ size.
 
 CHECKED = (
     *("figure2", "figure7", "figure8", "figure9", "figure10", "figure11", "table4"),
-    *("table5", "table15", "basin_map", "elsewhere", "zoo"),
-    *("saved_layer", "by_position", "width"),
+    *("table5", "table15", "basin_map", "elsewhere"),
+    "width",
 )
 
 

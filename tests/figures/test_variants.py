@@ -1,18 +1,11 @@
-"""The studies of attention variants: the claims that are particular to one of them, and the matrix."""
+"""The studies of attention variants: the claims that are particular to one of them."""
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from figures.variants.study import (
     ELSEWHERE,
     INDUCTION1,
-    K_ONLY,
-    KV,
     NARROW,
-    NGRAM,
-    VANILLA,
-    relative,
 )
 from ihlab.recipes.toy_settings import SETTINGS
 from ihlab.study.claim import NOT_TESTED, judged
@@ -51,42 +44,3 @@ def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width(
         "Canon A": "holds",
     }
     assert claims["Canon C"].first.verdict == "fails", "in the measure that was declared"
-
-
-def runs(*cells):
-    data = pd.concat(cell(*each) for each in cells)
-    return data[data["kind"] == "run"]
-
-
-def test_the_matrix_shows_ratios_and_marks_what_differs():
-    drawn = relative(
-        runs(
-            (KV, INDUCTION1, AROUND),
-            (K_ONLY, INDUCTION1, AROUND + 1),
-            (VANILLA, INDUCTION1, NEVER),
-            (KV, NGRAM, NEVER),
-            (K_ONLY, NGRAM, 0.5 * AROUND),
-        )
-    )
-    assert {key: text for key, (_, text) in drawn.items()} == {
-        (KV, INDUCTION1): "100 steps",
-        (K_ONLY, INDUCTION1): "1",
-        (VANILLA, INDUCTION1): "never*",
-        (KV, NGRAM): "never",
-        (K_ONLY, NGRAM): "50 steps*",
-    }
-    assert drawn[KV, INDUCTION1][0] == 1
-    assert drawn[K_ONLY, INDUCTION1][0] == pytest.approx(1.01, abs=0.01)
-    assert drawn[VANILLA, INDUCTION1][0] == drawn[KV, NGRAM][0] == np.inf
-    assert drawn[K_ONLY, NGRAM][0] == 50 / 1000  # KV shifting never gets there
-
-
-def test_a_cell_in_which_some_seeds_never_learn_says_how_many_do():
-    half = np.where(AROUND < 100, AROUND, np.inf)
-    drawn = relative(
-        runs((KV, INDUCTION1, half), (K_ONLY, INDUCTION1, half), (VANILLA, INDUCTION1, AROUND))
-    )
-    assert drawn[KV, INDUCTION1][1].endswith(" steps (4/8)")
-    assert drawn[K_ONLY, INDUCTION1][1].startswith("~ ")
-    assert drawn[K_ONLY, INDUCTION1][1].endswith(" (4/8)")
-    assert drawn[VANILLA, INDUCTION1][1].startswith("\u2264 ")

@@ -16,7 +16,6 @@ from tasks import (
     MQARTask,
     MultiHopTask,
     NGramTask,
-    PairTask,
     TextTask,
     TriggerTask,
 )

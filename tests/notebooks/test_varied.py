@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from figures.figure1.study import FIGURE1A
-from figures.pairs.study import PAIRS
+from figures.width.study import WIDTH
 from ihlab.recipes.induction import KV1, V2
 from ihlab.study.ledger import verdict_table
 from notebooks import varied as module
@@ -60,10 +60,10 @@ def test_a_model_grows_with_its_task():
 
 
 def test_tuning_keeps_its_seeds_and_the_second_stage_its_rates():
-    planned = PAIRS.runs("smoke")
-    assert plans("pairs", "smoke", seeds=1) == planned
+    planned = WIDTH.runs("smoke")
+    assert plans("width", "smoke", seeds=1) == planned
     two = [replace(planned[0], config=planned[0].config.replace(seed=seed)) for seed in (0, 1)]
-    [second] = module.varied(PAIRS, two, 2, seeds=1, rate=2.0, steps=0.5)
+    [second] = module.varied(WIDTH, two, 2, seeds=1, rate=2.0, steps=0.5)
     assert second.config == two[0].config.replace(steps=two[0].config.steps // 2)
 
 
@@ -74,7 +74,7 @@ def test_tuning_keeps_its_seeds_and_the_second_stage_its_rates():
         ({"n_layers": 3}, "n_layers cannot be set: the curves of figure1a differ in it"),
         ({"name": "figure1c"}, "There is no experiment 'figure1c'"),
         ({"scale": "laptpo"}, "There is no scale 'laptpo'"),
-        ({"name": "pairs", "scale": "gpu"}, "pairs has no gpu scale, only smoke and laptop"),
+        ({"name": "width", "scale": "gpu"}, "width has no gpu scale, only smoke and laptop"),
         ({"seeds": 0}, "seeds is 0"),
         ({"rate": 0}, "rate is 0"),
     ],

@@ -9,7 +9,6 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from figures.variants.matrix import matrix
 from ihlab.plots import views
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.head_map import head_map
@@ -67,7 +66,6 @@ def on_axes(draw, *arguments):
 DRAWN = {
     "attention_pattern": lambda: on_axes(attention_pattern, np.eye(2), ["a", "b"]),
     "head_map": lambda: head_map(head_table(4, 2), "a run"),
-    "matrix": lambda: matrix({("a", "b"): (2.0, "2")}, "ratio"),
     "shift_training": lambda: shift_training(SHIFTS, "a run"),
     "views.curves": lambda: views.curves("step", "accuracy", colors="curve")(table()),
     "views.dots": lambda: views.dots("curve", "accuracy", log=True)(table().query("step > 0")),

@@ -116,7 +116,7 @@ def test_a_link_out_of_the_folder_declares_nothing(tmp_path):
 
 def test_a_frozen_figure_says_where_it_can_be_run(tmp_path):
     family(tmp_path)
-    write(tmp_path / "old").joinpath("README.md").touch()
+    write(tmp_path / "family" / "old").joinpath("claims.json").touch()
     with pytest.raises(
         ConfigError, match=r"old is frozen: .*old/README.md says how to run its study"
     ):

@@ -71,8 +71,8 @@ def test_a_word_stands_for_none_where_a_field_may_be_none_and_nowhere_else():
             "There is no Shelf field 'heigth'; did you mean 'height'?",
         ),
         ({}, "size is missing."),
-        ({"size": [1]}, "size is [1], but must be a list of 2."),
-        ({"size": 1}, "size is 1, but must be a list of 2."),
+        ({"size": [1]}, "Room.size is (1,), but must be two finite numbers."),
+        ({"size": 1}, "Room.size is 1, but must be two finite numbers."),
         ({"size": [1, 1], "shelves": [3]}, "shelves is 3, but must be the fields of a Shelf."),
         (
             {"size": [1, 1], "first": {"height": "tall"}},
@@ -111,7 +111,6 @@ def test_a_task_of_an_unknown_kind_is_stored_as_it_was_read():
             {"kind": "induction", "lenght": 9},
             r"There is no InductionTask field 'lenght'; did you mean 'length'\?",
         ),
-        ({"kind": "induction", "kin": 9}, r"There is no InductionTask field 'kin'"),
         (3, r"task is 3, but must be the fields of a Task"),
     ],
 )

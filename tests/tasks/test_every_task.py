@@ -12,7 +12,6 @@ import pytest
 from tasks import (
     IGNORE,
     TASKS,
-    CheckerTask,
     ConfigError,
     DepoTask,
     IGSMTask,
@@ -20,7 +19,6 @@ from tasks import (
     MQARTask,
     MultiHopTask,
     NGramTask,
-    PairTask,
     RepeatTask,
     Task,
     TextTask,
@@ -57,8 +55,6 @@ SEEDED = [  # a row is a function of its own seed
 TOGETHER = [
     InductionTask(vocab_size=40, length=12, period=3),
     TriggerTask(vocab_size=20, length=9, triggers=3),
-    CheckerTask(vocab_size=40, length=12),
-    PairTask(vocab_size=6, length=24, letters=3),
     RepeatTask(),
     TextTask(corpus="sample", vocab_size=256, length=24),
 ]
@@ -127,8 +123,6 @@ CHECKSUMS = {
     IGSMTask(kind="igsm_flat", length=640): (1, 1968386739),
     IGSMTask(**TOY | {"format": "pairs", "letters": "parts", "loss": "all"}): (2, 2218718727),
     TriggerTask(): (1, 987942598),
-    CheckerTask(): (1, 970850455),
-    PairTask(): (1, 3868088365),
     RepeatTask(): (1, 2449936559),
 }
 """The version of each task's drawing rule, and the checksum of eight rows."""
@@ -166,10 +160,6 @@ def test_what_follows_the_bos_is_a_row_of_the_task_without_it(task):
 # A row for a person
 
 
-def named(letters, numbers):
-    return [letters[number].strip() for number in numbers]
-
-
 def of_induction(batch):
     repeats = batch.answers[2] != IGNORE
     return np.where(repeats, "R", np.where(np.append(False, repeats[:-1]), "F", "")).tolist()
@@ -179,17 +169,7 @@ def of_induction(batch):
     ("task", "roles"),
     [
         (InductionTask(vocab_size=60, length=40, score="first"), of_induction),
-        (
-            MQARTask(length=36),
-            lambda batch: [*"KV" * 4, *named(" Q", (batch.targets[2, 8:] >= 0) + 0)],
-        ),
         (NGramTask(vocab_size=9000, length=20), lambda batch: (["x1", "x2", "x3"] * 7)[:20]),
-        (PairTask(vocab_size=4, length=11, letters=2), lambda batch: [*"abfabfab", "", "a", "b"]),
-        (
-            CheckerTask(length=12),
-            lambda batch: [*"KV" * 3, *named(" RTF", batch.groups["question"][2, 6:])],
-        ),
-        (TriggerTask(length=9), lambda batch: named(" GT", batch.groups["source"][2])),
         (MultiHopTask(), None),
         (DepoTask(), None),
     ],
@@ -229,8 +209,6 @@ def test_rows_take_no_less_than_is_said_and_too_many_are_refused(task):
         NGramTask(vocab_size=2**31, table_size=2**61, length=12),
         MultiHopTask(vocab_size=2**50, alphabet=2**49),
         TriggerTask(vocab_size=2**50),
-        CheckerTask(vocab_size=2**50),
-        PairTask(vocab_size=2**50),
         RepeatTask(vocab_size=2**50),
     ],
 )
@@ -268,8 +246,6 @@ BELOW = {
     ],
     MQARTask: [{"pairs": 0}, {"length": 15}, {"vocab_size": 9}, {"value_gap": 0}],
     TriggerTask: [{"length": 2}, {"triggers": 0}, {"table_seed": -1}, {"vocab_size": 12}],
-    CheckerTask: [{"vocab_size": 18}],
-    PairTask: [{"letters": 1}, {"vocab_size": 7}, {"length": 37}],
     RepeatTask: [{"length": 2}, {"vocab_size": 6}],
     DepoTask: [{"max_hops": 0}, {"names": 3}, {"vocab_size": 10}, {"length": 15}],
     TextTask: [{"vocab_size": 255}, {"length": 0}],
@@ -301,8 +277,6 @@ def test_the_least_value_is_named_and_right(cls):
         (MQARTask, {"pairs": 17}, "MQARTask.length is 64, ... at least 68 ... pairs=17"),
         (MQARTask, {"power_a": 0}, "MQARTask.power_a is 0.0, ... above 0"),
         (MQARTask, {"power_a": 1.5}, "MQARTask.power_a is 1.5, ... at most 1"),
-        (CheckerTask, {"length": 4}, "CheckerTask.length is 4, ... a multiple of 4 and at least 8"),
-        (RepeatTask, {"followers": 4}, "RepeatTask.followers is 4, ... from 1 to 3 ... length=8"),
         (TextTask, {"vocab_size": 2**17}, "at most 65536"),
         (TextTask, {"corpus": ""}, "corpus is empty"),
         (IGSMTask, {"ops": "99"}, "IGSMTask.ops is '99' ... difficulty='med' ... 1 to 40"),

@@ -114,8 +114,6 @@ def test_rows_obey_the_rule(fields, seed):
             earlier = [i for i in range(t - 1) if row[i] == row[t]]
             assert gaps[t] == (t - earlier[-1] if t in asked else 0)
             if t in asked:
-                assert {row[i + 1] for i in earlier} == {asked[t]} == {row[t + 1]}
-                assert row[t - 1] != row[t]
                 # Saying the own token is right only where an earlier `m m` says that m follows m.
                 assert asked[t] != row[t] or (row[t], row[t]) in itertools.pairwise(row[:t])
 
@@ -186,12 +184,3 @@ def test_pairs_of_different_ids_are_uniform():
         if len(different) > 1:
             counts[different[0] - 1, different[1] - 1] += 1
     assert chisquare(counts[~np.eye(8, dtype=bool)]).pvalue > 1e-3
-
-
-def test_a_draw_repeats_the_one_before_once_in_length():
-    """So the pool has `length` members. (Of so long rows hardly one is redrawn, which would make it
-    less often.)
-    """
-    inputs = InductionTask(vocab_size=50, length=30).batch(40_000, np.random.default_rng(0)).inputs
-    rate = (inputs[:, 1] == inputs[:, 0]).mean()
-    assert abs(rate - 1 / 30) < 4 * (1 / 30 * 29 / 30 / 40_000) ** 0.5

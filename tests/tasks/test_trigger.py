@@ -1,14 +1,11 @@
-"""The trigger task: its rule read back from drawn rows, and what models score that lack the table
-or induction.
-"""
+"""The trigger task: its rule read back from drawn rows."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks import IGNORE, TriggerTask
-from tasks.trigger import FOLLOWER_PROBABILITIES, GLOBAL, TRIGGER
+from tasks.trigger import GLOBAL, TRIGGER
 
 
 @st.composite
@@ -63,15 +60,3 @@ def test_a_row_follows_the_table_but_for_its_triggers(fields, seed):
                 assert (sources[t], answers[t]) == (TRIGGER, exceptions[token])
             else:
                 assert (sources[t], answers[t]) == (0, IGNORE)
-
-
-def test_frequencies_are_those_that_the_rule_says():
-    task = TriggerTask(triggers=11)
-    batch = task.batch(2000, np.random.default_rng(0))
-    is_trigger = ~(task.table[batch.inputs] == batch.targets[..., None]).any(axis=2)
-    k = 11 / task.vocab_size
-    assert is_trigger.mean() == pytest.approx(k / (1 + k), abs=0.015)
-    followers = (task.table[batch.inputs] == batch.targets[..., None])[~is_trigger]
-    assert followers.mean(axis=0) == pytest.approx(FOLLOWER_PROBABILITIES, abs=0.01)
-    counts = np.bincount(batch.inputs.ravel(), minlength=task.vocab_size)
-    assert counts.std() / counts.mean() < 0.05

@@ -16,7 +16,8 @@ class Equations(NamedTuple):
 
     - `n_terms` [parameter], `terms` [parameter, term]: parameters, added up;
     - `minus` [parameter]: the second of two terms is subtracted instead;
-    - `constant` [parameter]: -1 if there is no constant. It is added to the terms, or multiplied if `times`.
+    - `constant` [parameter]: -1 if there is no constant. It is added to the terms, or multiplied if `times`;
+    - `modulus`: constants are below it.
     """
 
     n_terms: np.ndarray
@@ -24,6 +25,7 @@ class Equations(NamedTuple):
     minus: np.ndarray
     constant: np.ndarray
     times: np.ndarray
+    modulus: int
 
 
 @numba.njit
@@ -33,7 +35,6 @@ def draw_necessary_equations(
     n: int,
     required: np.ndarray,
     surplus: int,
-    modulus: int,
     equations: Equations,
     stream: np.ndarray,
 ) -> bool:
@@ -61,14 +62,14 @@ def draw_necessary_equations(
             n_operands = extra[i] + 2 if extra[i] else 1 + draw(stream, 2)
             n_operands = min(n_operands, i + 1, MOST_OPERANDS)
             start = np.int64(0) if required[parameter] == NONE else bit(required[parameter])
-            draw_equation(parameter, n_operands, earlier, start, True, modulus, equations, stream)
+            draw_equation(parameter, n_operands, earlier, start, True, equations, stream)
         earlier |= bit(parameter)
     return True
 
 
 @numba.njit
 def draw_other_equations(
-    structure: Structure, necessary: int, modulus: int, equations: Equations, stream: np.ndarray
+    structure: Structure, necessary: int, equations: Equations, stream: np.ndarray
 ) -> None:
     """Step G: draw operands for the instances that are not necessary, one after another in random order.
 
@@ -92,7 +93,7 @@ def draw_other_equations(
         while n_operands < MOST_OPERANDS and coin(stream):
             n_operands += 1
         n_operands = min(n_operands, count(pool) + 1)
-        draw_equation(others[i], n_operands, pool, np.int64(0), False, modulus, equations, stream)
+        draw_equation(others[i], n_operands, pool, np.int64(0), False, equations, stream)
         known |= bit(others[i])
         if alone:
             independent |= bit(others[i])
@@ -114,7 +115,6 @@ def draw_equation(
     pool: int,
     start: int,
     redrawn: bool,
-    modulus: int,
     equations: Equations,
     stream: np.ndarray,
 ) -> None:
@@ -141,7 +141,7 @@ def draw_equation(
                 chosen |= bit(nth(rest, i))
             else:
                 constant = True
-    _word(parameter, chosen, constant, modulus, equations, stream)
+    _word(parameter, chosen, constant, equations, stream)
 
 
 @numba.njit
@@ -149,7 +149,6 @@ def _word(
     parameter: int,
     chosen: int,
     has_constant: bool,
-    modulus: int,
     equations: Equations,
     stream: np.ndarray,
 ) -> None:
@@ -166,6 +165,6 @@ def _word(
     if not has_constant:
         equations.constant[parameter] = NONE
     elif equations.times[parameter]:
-        equations.constant[parameter] = 1 + draw(stream, modulus - 1)
+        equations.constant[parameter] = 1 + draw(stream, equations.modulus - 1)
     else:
-        equations.constant[parameter] = draw(stream, modulus)
+        equations.constant[parameter] = draw(stream, equations.modulus)

@@ -49,14 +49,14 @@ class Outline(NamedTuple):
 
 
 @numba.njit
-def no_draft() -> Draft:
+def no_draft(modulus: int) -> Draft:
     """Allocate the buffers of one problem."""
     ints, flags = np.empty((7, MOST_PARAMETERS), np.int64), np.empty((2, MOST_PARAMETERS), np.bool_)
     terms = np.empty((MOST_PARAMETERS, MOST_OPERANDS), np.int64)
     clauses = np.empty((5, MOST_CLAUSES), np.int64)
-    equations = Equations(ints[0], terms, flags[0], ints[1], flags[1])
+    equations = Equations(ints[0], terms, flags[0], ints[1], flags[1], modulus)
     steps = ints[2], ints[3], ints[4]
-    solution = Solution(*steps, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4])
+    solution = Solution(*steps, clauses[0], clauses[1], clauses[2], clauses[3], clauses[4], modulus)
     return Draft(equations, solution, Names(ints[5], ints[6]))
 
 
@@ -64,7 +64,6 @@ def no_draft() -> Draft:
 def draw_problem(
     ops: int,
     test: bool,
-    modulus: int,
     limits: Limits,
     words: Words,
     draft: Draft,
@@ -92,21 +91,19 @@ def draw_problem(
     n_steps = count(necessary)
     surplus = ops - total_cost(structure, necessary)
     if not draw_necessary_equations(
-        structure, order, n_steps, required, surplus, modulus, draft.equations, stream
+        structure, order, n_steps, required, surplus, draft.equations, stream
     ):
         return nothing
-    n_clauses = solve(structure, draft.equations, order, n_steps, modulus, draft.solution)
+    n_clauses = solve(structure, draft.equations, order, n_steps, draft.solution)
     if not in_split(test, n_steps, n_clauses, draft.solution, structure.n_edges):
         return nothing
-    draw_other_equations(structure, necessary, modulus, draft.equations, stream)
+    draw_other_equations(structure, necessary, draft.equations, stream)
     draw_names(structure, words, draft.names, stream)
     return Outline(structure.n_edges, n_steps, n_clauses)
 
 
 @numba.njit
-def draw_flat_problem(
-    test: bool, modulus: int, words: Words, draft: Draft, stream: np.ndarray
-) -> Outline:
+def draw_flat_problem(test: bool, words: Words, draft: Draft, stream: np.ndarray) -> Outline:
     """Draw a problem without hierarchy into `draft`. Fails, with an outline of 0s, in the wrong split."""
     n = _draw_flat_names(words, draft, stream)
     order = np.arange(n)
@@ -114,8 +111,8 @@ def draw_flat_problem(
     earlier, n_clauses = np.int64(0), 0
     for step in range(n):
         parameter = order[step]
-        _draw_flat_equation(parameter, step, earlier, modulus, draft, stream)
-        n_clauses = solve_instance(parameter, draft.equations, n_clauses, modulus, draft.solution)
+        _draw_flat_equation(parameter, step, earlier, draft, stream)
+        n_clauses = solve_instance(parameter, draft.equations, n_clauses, draft.solution)
         close_step(step, parameter, n_clauses, draft.solution)
         earlier |= bit(parameter)
     if not in_split(test, n, n_clauses, draft.solution, MOST_PARAMETERS):
@@ -125,7 +122,7 @@ def draw_flat_problem(
 
 @numba.njit
 def _draw_flat_equation(
-    parameter: int, n_earlier: int, earlier: int, modulus: int, draft: Draft, stream: np.ndarray
+    parameter: int, n_earlier: int, earlier: int, draft: Draft, stream: np.ndarray
 ) -> None:
     """Draw dependencies among the earlier parameters of the solution, then the wording."""
     equations = draft.equations
@@ -136,7 +133,7 @@ def _draw_flat_equation(
     equations.n_terms[parameter] = n
     equations.minus[parameter] = n == 2 and coin(stream)
     equations.times[parameter] = n == 1 and draw(stream, 3) == 0
-    equations.constant[parameter] = 1 + draw(stream, modulus - 1) if n < 2 else NONE
+    equations.constant[parameter] = 1 + draw(stream, equations.modulus - 1) if n < 2 else NONE
 
 
 @numba.njit

@@ -103,7 +103,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
         sizes = np.zeros((n_rows, 2), np.int64)
         all_ops = np.zeros(n_rows, np.int64)
         stream = np.empty(1, np.uint64)
-        draft = no_draft()
+        draft = no_draft(wanted.modulus)
         text, is_result = np.empty(MOST_TOKENS, np.int64), np.empty(MOST_TOKENS, np.bool_)
         for row in range(n_rows):
             stream[0] = seeds[row]
@@ -114,11 +114,9 @@ def _compiled(sources: str) -> Callable[..., Any]:
                     ops = min(ops, 1 + draw(stream, wanted.ops))
             for _ in range(MOST_TRIES):
                 if wanted.flat:
-                    outline = draw_flat_problem(wanted.test, wanted.modulus, words, draft, stream)
+                    outline = draw_flat_problem(wanted.test, words, draft, stream)
                 else:
-                    outline = draw_problem(
-                        ops, wanted.test, wanted.modulus, limits, words, draft, stream
-                    )
+                    outline = draw_problem(ops, wanted.test, limits, words, draft, stream)
                 n_clauses = outline.n_clauses
                 if n_clauses == 0 or n_clauses > ops or (wanted.exact and n_clauses < ops):
                     continue

@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 from figures.results.coverage import FIGURE, KINDS, STATEMENTS, coverage_page, verdicts
-from ihlab.storage.files import write_json
-from ihlab.study.history import NEEDED
 
 ROWS = list(STATEMENTS.itertuples())
 ROOT = Path(__file__).parents[3]
@@ -27,21 +25,6 @@ def test_the_paper_has_48_statements_and_each_is_answered_or_says_why_not():
 def test_statements_with_a_figure_are_those_that_stored_claims_answer():
     assert verdicts(FIGURES).keys() == {
         statement.number for statement in ROWS if statement.kind == FIGURE
-    }
-
-
-def test_a_claim_against_a_statement_counts_the_other_way_round(tmp_path):
-    asked = dict.fromkeys(NEEDED, "") | {"statement": 40, "right_side": "below"}
-    contrary = [
-        {**asked, "verdict": verdict, "against": True}
-        for verdict in ("holds", "fails", "undecided")
-    ]
-    claims = [{**asked, "verdict": "holds"}, *contrary]
-    write_json(tmp_path / "elsewhere" / "claims.json", claims)
-    assert verdicts(tmp_path) == {
-        "40": {
-            "[Elsewhere](../figures/elsewhere/README.md)": {"holds": 2, "fails": 1, "undecided": 1}
-        }
     }
 
 

@@ -18,28 +18,27 @@ TASKS = [
 
 
 class Writes(nn.Module):
-    """Logits that put all weight on given next tokens."""
+    """Logits that put all weight on given next tokens of the problems."""
 
-    def __init__(self, problems, change=lambda token: token):
+    def __init__(self, problems, following):
         super().__init__()
         self.embed = nn.Embedding(1, 1)
-        self.rows = {row.tobytes(): row for row in problems.tokens}
-        self.change = np.vectorize(change)
+        self.rows, self.following = map(torch.from_numpy, (problems.tokens, following))
 
     def forward(self, tokens, return_type):
         width = tokens.shape[1]
-        whole = [
-            next(row for row in self.rows.values() if (row[:width] == ids.numpy()).all())
-            for ids in tokens
-        ]
-        following = np.stack([np.append(row, 0)[1 : width + 1] for row in whole])
-        return nn.functional.one_hot(torch.from_numpy(self.change(following)), 3000).float()
+        row = (self.rows[:, None, :width] == tokens).all(dim=-1).int().argmax(dim=0)
+        return nn.functional.one_hot(self.following[row, :width], 3000).float()
+
+
+def next_tokens(problems):
+    return np.pad(problems.tokens[:, 1:], ((0, 0), (0, 1)))
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task.kind} {task.format}")
 def test_the_true_solution_is_planned_and_looked_up(task):
     problems = task.prompts(40, np.random.default_rng(0))
-    assert choices(Writes(problems), task, problems).to_numpy().all()
+    assert choices(Writes(problems, next_tokens(problems)), task, problems).to_numpy().all()
 
 
 def test_any_parameter_that_can_come_next_is_planned():
@@ -47,7 +46,6 @@ def test_any_parameter_that_can_come_next_is_planned():
     row = "<bos> Cruiser/AppleCrate = 3 . Cruiser/PearCrate = 4 . Cruiser/Crates ? <sol> {} <eos>"
     a, b, total = "Cruiser/AppleCrate", "Cruiser/PearCrate", "Cruiser/Crates"
     true = f"{a} ; {a} = 3 . {b} ; {b} = 4 . {total} ; {total} = {a} + {b} = 3 + 4 = 0 . <ans> 0"
-    ids = PAIRS.language.ids
     tokens = PAIRS.encode(row.format(true))[None]
     size = np.array([tokens.shape[1]])
     problems = type(PAIRS.prompts(1, np.random.default_rng(0)))(
@@ -58,21 +56,13 @@ def test_any_parameter_that_can_come_next_is_planned():
         ops=np.array([3]),
     )
 
-    class Starts(Writes):
-        def forward(self, tokens, return_type):
-            logits = super().forward(tokens, return_type)
-            words = PAIRS.decode(tokens[0].numpy())
-            starts = [
-                at for at in range(words.index("<sol>"), len(words)) if words[at] in ("<sol>", ".")
-            ]
-            for at, word in zip(starts, self.starts, strict=False):
-                logits[0, at] = nn.functional.one_hot(torch.tensor(ids[word]), logits.shape[-1])
-            return logits
+    words = np.array(PAIRS.decode(tokens[0][problems.prompt_size[0] - 1 :]))
+    places = problems.prompt_size - 1 + np.flatnonzero(np.isin(words, ["<sol>", "."]))
 
     def planned(*starts):
-        model = Starts(problems)
-        model.starts = starts
-        return bool(choices(model, PAIRS, problems)["planned"].item())
+        following = next_tokens(problems)
+        following[0, places[:3]] = PAIRS.encode(" ".join(starts))
+        return bool(choices(Writes(problems, following), PAIRS, problems)["planned"].item())
 
     assert planned(a, b, total)
     assert planned(b, b, total), "after a, which the true solution has, b comes"

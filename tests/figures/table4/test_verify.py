@@ -1,13 +1,10 @@
 """The verifier: right solutions pass, and every kind of wrong one fails for what is wrong with it."""
 
 import random
-import re
 from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from figures.table4.verify import ERRORS, findings, verify
 from tasks.igsm import IGSMTask
@@ -89,68 +86,23 @@ def test_a_changed_clause_fails_for_its_reason(format, right, wrong, error):
     assert set(verdict.errors) == {error}
 
 
-@pytest.mark.parametrize("format", PROBLEMS)
-@pytest.mark.parametrize(
-    ("change", "errors"),
-    [
-        (lambda steps: [*steps[:3], steps[4], steps[3], *steps[5:]], ()),
-        (lambda steps: [steps[1], steps[0], *steps[2:]], ("undefined symbol",)),
-        (lambda steps: [steps[0], re.sub(r"\ba\b", "z", steps[0]), *steps[1:]], ("redefinition",)),
-        (lambda steps: [*steps[:-2], steps[-1]], ("query not last",)),
-    ],
-)
-def test_changed_steps_by_hand(format, change, errors):
-    """Another order is right; a step that is early, repeated or missing is not."""
-    prompt, solution = PROBLEMS[format]
-    written = " . ".join(change(" ".join(solution).split(" . "))).split()
-    assert verify(Problem.parse(prompt, 23), written).errors == errors
-
-
 @pytest.mark.parametrize("name", TASKS)
-def test_no_single_token_can_be_changed_unseen(name):
-    """Any token for any other of the row, the letters and the numbers: a solution of as many tokens
-    is never right.
+def test_no_token_can_be_changed_and_no_piece_can_be_left_out_unseen(name):
+    """Any token for any other of the row, the letters and the numbers: never right. Flat solutions
+    may leave out a step.
     """
     rng = random.Random(0)
     for prompt, solution, problem, _ in generated(name)[:40]:
         words = sorted({*prompt, *solution, *LETTERS[:5], *map(str, range(problem.modulus))})
         for t in rng.sample(range(len(solution)), min(25, len(solution))):
             other = rng.choice([word for word in words if word != solution[t]])
-            written = [*solution[:t], other, *solution[t + 1 :]]
-            assert not verify(problem, written).strict, f"{' '.join(prompt)}\n{' '.join(written)}"
-
-
-@given(st.data())
-def test_what_passes_is_true_however_it_came_about(data):
-    """Solutions with pieces moved, copied, dropped and renamed: none upsets the verifier, and what
-    it lets pass has, read plainly, true values everywhere and the query in the end.
-    """
-    prompt, solution, problem, _ = data.draw(st.sampled_from(generated("compact")))
-    words = list(solution)
-    for _ in range(data.draw(st.integers(0, 3))):
-        start, size, to = (data.draw(st.integers(0, len(words))) for _ in range(3))
-        piece = words[start : start + size % 20]
-        how = data.draw(st.sampled_from(["move", "copy", "drop", "rename"]))
-        if how in ("move", "drop"):
-            del words[start : start + size % 20]
-        if how in ("move", "copy"):
-            words[to:to] = piece
-        if how == "rename":
-            old, new = (data.draw(st.sampled_from([*solution, *prompt])) for _ in range(2))
-            words = [new if word == old else word for word in words]
-    verdict = verify(problem, words)
-    assert set(verdict.errors) <= set(ERRORS)
-    named = ", ".join(finding.partition(";")[0] for finding in findings(problem, words)).split(", ")
-    assert [error for error in named if error in ERRORS] == list(verdict.errors)
-    if verdict.strict:
-        steps = " ".join(words[: words.index("<ans>")]).removesuffix(" .").split(" . ")
-        for step in steps:
-            owner, owned, *_, value = step.split()
-            assert str(problem.values[owner, owned]) == value
-        assert tuple(steps[-1].split()[:2]) == problem.query
-        assert words[words.index("<ans>") :][:3] == ["<ans>", str(problem.answer), "<eos>"]
-        assert verdict.lenient
-        assert verdict.final
+            changed = [[*solution[:t], other, *solution[t + 1 :]]]
+            if not problem.flat:
+                changed.append([*solution[:t], *solution[t + rng.randint(1, 20) :]])
+            for written in changed:
+                verdict = verify(problem, written)
+                assert not verdict.strict, f"{' '.join(prompt)}\n{' '.join(written)}"
+                assert set(verdict.errors) <= set(ERRORS)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +120,22 @@ def test_what_passes_is_true_however_it_came_about(data):
         (
             "Bergen Frigate a ; a = 4 . Bergen Corvette b ; b = a = 4 . <ans> 4 <eos>",
             ("wrong operator or constant", "extra dependency", "query not last"),
+        ),
+        # Another order is right; a step that is early or repeated is not.
+        (
+            "Bergen Corvette b ; b = 4 . Bergen Frigate a ; a = 3 . "
+            "Bergen Ships c ; c = a + b = 3 + 4 = 7 . <ans> 7 <eos>",
+            (),
+        ),
+        (
+            "Bergen Frigate a ; a = 3 . Bergen Ships c ; c = a + b = 3 + 4 = 7 . "
+            "Bergen Corvette b ; b = 4 . <ans> 7 <eos>",
+            ("undefined symbol", "query not last"),
+        ),
+        (
+            "Bergen Frigate a ; a = 3 . Bergen Frigate z ; z = 3 . Bergen Corvette b ; b = 4 . "
+            "Bergen Ships c ; c = a + b = 3 + 4 = 7 . <ans> 7 <eos>",
+            ("redefinition",),
         ),
         # A parameter that the prompt has no place for.
         ("Tromso Ships a ; a = 0 . <ans> 7 <eos>", ("nonexistent parameter",)),
@@ -302,11 +270,7 @@ RIGHT = "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 4 . Bergen Ships c ;
 def test_findings_by_hand():
     problem = Problem.parse(SHIPS.split(), 23)
     ok = "no error"
-    assert findings(problem, RIGHT.split()) == [ok] * 4
     wrong = RIGHT.replace("= 7 . <ans> 7", "= 8 . <ans> 8").split()
     assert findings(problem, wrong) == [ok, ok, "wrong arithmetic", f"{ok}; the answer is 7"]
     unread = RIGHT.replace("b ; b", "b ; ;").split()
     assert findings(problem, unread) == [ok, "format", "not judged", "not judged"]
-    more = RIGHT.replace("Bergen Ships c", "Riga Ketch d ; d = 7 . Bergen Ships c").split()
-    with_ketch = Problem.parse(f"Riga Ketch = 7 . {SHIPS}".split(), 23)
-    assert findings(with_ketch, more)[2] == f"{ok}, not needed"

@@ -5,13 +5,10 @@
 import hashlib
 import re
 import string
-from collections import Counter
 from functools import cache
-from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, chisquare
 
 from tasks.igsm import IGSMTask
 from tasks.igsm.problem import Problem
@@ -103,30 +100,3 @@ def test_quantiles_are_those_of_the_official_generator(name, sentences, steps):
         sizes = (stops & part).sum(axis=1)
         for quantile, size in zip((0, 0.05, 0.25, 0.5, 0.75, 0.95, 1), expected, strict=True):
             assert (sizes < size).mean() - band <= quantile <= (sizes <= size).mean() + band
-
-
-def test_flat_problems_have_their_law():
-    """Four draws from 1 to 3 parameters. A step computes each from up to three earlier ones, as
-    likely as from none.
-
-    A constant multiplies one of three single dependencies.
-    """
-    sizes, n_terms, times = Counter(), Counter(), Counter()
-    for problem, steps, _ in drawn("flat", 1000):
-        sizes[len(problem.stated)] += 1
-        order = [tuple(header.split()[:2]) for header, *_ in steps]
-        assert sorted(order) == sorted(problem.stated)
-        for place, definition in enumerate(problem.definitions[parameter] for parameter in order):
-            if place >= 3:
-                n_terms[len(definition.terms)] += 1
-            if len(definition.terms) == 1:
-                times[definition.applied] += 1
-            assert (definition.constant is not None) == (len(definition.terms) < 2)
-            assert definition.constant != 0
-    law = Counter(map(sum, product((1, 2, 3), repeat=4)))
-    assert (
-        chisquare([sizes[n] for n in law], [1000 * cases / 81 for cases in law.values()]).pvalue
-        > 1e-3
-    )
-    assert chisquare(list(n_terms.values())).pvalue > 1e-3
-    assert binomtest(times["*"], times.total(), 1 / 3).pvalue > 1e-3

@@ -9,13 +9,6 @@ from tasks.igsm.words import CATEGORIES, FUNCTION_WORDS, LETTERS, NOUNS, SPECIAL
 CATEGORY_WORDS = [category for categories in CATEGORIES.values() for category in categories]
 
 
-def test_six_domains_of_four_categories_of_five_pools_of_twenty_nouns():
-    assert len(CATEGORIES) == 6
-    assert all(len(categories) == 4 for categories in CATEGORIES.values())
-    assert list(NOUNS) == CATEGORY_WORDS
-    assert [[len(pool) for pool in pools] for pools in NOUNS.values()] == [[20] * 5] * 24
-
-
 @pytest.mark.parametrize("form", FUNCTION_WORDS)
 def test_no_word_of_the_vocabulary_has_two_meanings(form):
     nouns = [noun for pools in NOUNS.values() for pool in pools for noun in pool]

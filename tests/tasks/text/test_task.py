@@ -59,17 +59,6 @@ def test_evaluations_draw_from_held_out_documents_and_training_never_does():
     assert TASK.held_out.held_out == TASK.held_out
 
 
-def test_show_spells_the_row():
-    batch = TASK.batch(1, rng())
-    shown = TASK.show(batch, 0)
-    text, told = shown.rsplit("\n\n", 1)
-    whole = TASK.decode(np.append(batch.inputs[0], batch.targets[0, -1]))
-    assert text.replace("|", "") == whole.decode().replace("|", "")
-    assert "25 tokens" in told
-    as_bytes = TextTask(corpus=SAMPLE, vocab_size=256, length=24)
-    assert "25 bytes" in as_bytes.show(as_bytes.batch(1, rng()), 0)
-
-
 def test_a_corpus_shorter_than_a_row_says_how_long_it_is(tmp_path):
     (tmp_path / "a").write_text("some text of 24 letters.")
     (tmp_path / "b").write_text("short")
