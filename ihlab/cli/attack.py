@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ihlab.cli.inspect import Root, RunName, Step, TaskName, found_run
-from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
-from ihlab.cli.terminal import console, text
+from ihlab.cli.paths import TABLES, check_output, write_table
+from ihlab.cli.terminal import console, print_table, text
 from tasks import IGNORE, Batch, Task
 from tasks.batch import in_lines
 
@@ -35,7 +35,6 @@ def attack(
     sweeps: int = 3,
     seed: int = 0,
     csv: Path | None = None,
-    out: Path | None = None,
 ) -> None:
     """Search for sequences that a run answers wrongly, and say how it fails on them.
 
@@ -50,11 +49,9 @@ def attack(
         sweeps: Number of times that a search visits every position, at most.
         seed: Seed of the questions and of the search.
         csv: Write the table of all questions here.
-        out: Draw the worst sequences and the attention of every head here (.png or .svg).
     """
     opened: Run = found_run(run, None, root, task)  # type: ignore[assignment]  # None only with --hf
     check_output("--csv", csv, TABLES, opened)
-    check_output("--out", out, PICTURES, opened)
     from ihlab.certify import attack as search
 
     opened.require_task()
@@ -66,19 +63,10 @@ def attack(
     )  # fmt: skip
     terminal, name, worst = console(), f"{opened.folder.name}, step {step}", result.table.iloc[0]
     terminal.print(f"{text(name)}: {result.verdict}\n", soft_wrap=True)
-    terminal.print(
-        result.table[COLUMNS].head(LISTED).to_string(index=False, float_format="{:.2f}".format), ""
-    )
-    terminal.print(_in_lines(asked, worst), soft_wrap=True)
+    print_table(result.table[COLUMNS].head(LISTED))
+    terminal.print(f"\n{_in_lines(asked, worst)}", soft_wrap=True)
     if csv is not None:
         write_table(result.table, csv)
-    if out is not None:
-        from ihlab.plots.worst import worst_sequences
-
-        write_picture(
-            worst_sequences(result.table, result.attention, name, getattr(asked, "words", None)),
-            out,
-        )
     if result.table["wrong"].any():
         raise SystemExit(1)
 

@@ -272,14 +272,13 @@ class Study:
         return self.interactive is not None or isinstance(self.view, Dots | Curves)
 
     def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw the interactive picture. Hovering over a run names the questions that compare its cell."""
+        """Draw the interactive picture."""
         from ihlab.plots import interactive
 
         title, runs = self._heading(scale), self._runs_of_claims(data)
         if self.interactive is not None:
             return self.interactive(runs, title)
-        compared = {ask.id: getattr(ask.number, "cells", ()) for ask in self.asks}
-        return interactive.view(self.view, runs, title, compared)
+        return interactive.view(self.view, runs, title)
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the pictures of `more_views`."""

@@ -1,6 +1,5 @@
 """Sequences of a page: user-given ids or words, and the text of each token."""
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
     `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a
     function.
     """
-    if words is None or is_nested(words):
+    if words is None:
         words = task
     if (
         getattr(words, "words", None) is not None
@@ -57,15 +56,9 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
         return Distinct(lambda i: str(words.get(i, i)))
     require(
         words is None or words is task or callable(words),
-        f"words is {shown(words)}, but must be a tokenizer with `decode`, a mapping or a function from ids to text, or "
-        "the text of each token.",
+        f"words is {shown(words)}, but must be a tokenizer with `decode`, a mapping or a function from ids to text.",
     )
     return Distinct(words) if callable(words) else None
-
-
-def is_nested(words: Any) -> bool:
-    """Return True if `words` has the text of each position."""
-    return isinstance(words, list | tuple | np.ndarray)
 
 
 def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
@@ -87,20 +80,11 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
     return token_rows
 
 
-def given_rows(
-    tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None
-) -> list[TokenRow]:
+def given_rows(tokens: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
     """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's
     vocabulary size, or None.
     """
     rows = _nested(tokens)
-    names: list[Any] = [None] * len(rows)
-    if is_nested(words):
-        names = _nested(words)
-    require(
-        len(names) == len(rows),
-        f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.",
-    )
     of_words = any(isinstance(token, str) for token in chain(*rows))
     if vocabulary is None:  # patterns alone: equal texts are equal tokens
         least, last = -MOST_ID, MOST_ID
@@ -110,7 +94,7 @@ def given_rows(
         least, last = 0, vocabulary - 1
         known = _inverse(text, vocabulary, of_words)
     token_rows = []
-    for row, of_row in zip(rows, names, strict=True):
+    for row in rows:
         require(len(row) > 0, "The sequence has 0 positions, but must have at least 1.")
         ids = [_id(token, known, last) for token in row] if of_words else _whole(row)
         for i in ids:
@@ -118,18 +102,10 @@ def given_rows(
                 raise ConfigError(
                     f"tokens holds {shown(i)}, which is outside the vocabulary: ids are {least} to {last}."
                 )
-        if of_row is not None:
-            size = len(ids)
-            require(
-                len(of_row) == size,
-                f"words has {len(of_row)} names, but the sequence has {size} positions.",
-            )
-            named = of_row
-        elif of_words and vocabulary is None:
-            named = row
-        else:
-            named = list(map(text or str, ids))
-        token_rows.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
+        names = list(map(text or str, ids))
+        if of_words and vocabulary is None:
+            names = list(map(str, row))
+        token_rows.append(TokenRow(np.array(ids, dtype=np.int64), names))
     return token_rows
 
 
@@ -184,10 +160,6 @@ def _id(token: Any, known: dict[str, int], last: int) -> int:
     try:
         return int(token)
     except (TypeError, ValueError):
-        near = (
-            difflib.get_close_matches(str(token)[:100], known, n=1) if len(known) < 10_000 else []
-        )
-        hint = f"did you mean {shown(near[0])}?" if near else f"ids are 0 to {last}."
         raise ConfigError(
-            f"tokens holds {shown(token)}, which is not a word of the model's vocabulary; {hint}"
+            f"tokens holds {shown(token)}, which is not a word of the model's vocabulary; ids are 0 to {last}."
         ) from None

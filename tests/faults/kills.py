@@ -139,7 +139,7 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "certify": about_a_run(
         "certify {run} --out {folder}/c.safetensors --csv {folder}/c.csv --export {folder}/proof"
     ),
-    "attack": about_a_run("attack {run} --questions 2 --out {folder}/a.svg --csv {folder}/a.csv"),
+    "attack": about_a_run("attack {run} --questions 2 --csv {folder}/a.csv"),
     "view": about_a_run("view {run} --out {folder}/v.html"),
     "suite export": about_a_run("suite export induction-vanilla-2 {folder}/export"),
     "bench": about_a_run(

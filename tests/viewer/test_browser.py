@@ -74,8 +74,7 @@ def pixels(page, selector="#pattern"):
 
 @pytest.mark.parametrize("view", ["raw", "effective", "value2", "key2"])
 def test_hover_shows_the_token_and_the_models_number(show, run, view):
-    names = [f"t{i}" for i in range(len(ROW))]
-    page = show(run, names)
+    page = show(run, "t{}".format)
     page.locator(f"input[value={view}]").check()
     page.locator(".head").nth(5).click()
     assert chosen_head(page) == (1, 1)
@@ -90,7 +89,8 @@ def test_hover_shows_the_token_and_the_models_number(show, run, view):
         error = times * np.ptp(stored[query, : query + 1]) / 510
         assert value == pytest.approx(true[query, key], abs=error + half_digit + 1e-6)
         assert view != "raw" or 2 * half_digit >= min(error, 1e-4), "more digits than are true"
-        assert tip.locator("span").inner_text() == f"query {query} ‘t{query}’ → key {key} ‘t{key}’"
+        said = f"query {query} ‘t{ROW[query]}’ → key {key} ‘t{ROW[key]}’"
+        assert tip.locator("span").inner_text() == said
     assert hover(page, 2, 5).locator("b").inner_text() == "not seen, it comes later"
 
 
@@ -140,9 +140,9 @@ def test_token_text_stays_text(show, run):
         "</script><img src=x onerror='window.hacked=1'>",
         "<b>bold</b>",
     )
-    tokens = [*evil, *(str(i) for i in ROW[3:])]
-    page = show(run, tokens)
-    assert page.locator(".token").all_text_contents() == tokens
+    words = {3: evil[0], 4: evil[1], 5: evil[2], 7: "7"}
+    page = show(run, words)
+    assert page.locator(".token").all_text_contents() == [words[i] for i in ROW]
     page.locator(".token").nth(1).hover()
     assert (
         hover(page, 1, 0).locator("span").inner_text() == f"query 1 ‘{evil[1]}’ → key 0 ‘{evil[0]}’"

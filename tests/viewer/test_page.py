@@ -17,7 +17,7 @@ ROW = [3, 4, 5, 3, 4, 5]
 
 @pytest.fixture(scope="module")
 def page(run):
-    return view(run, ROW, EVIL).html
+    return view(run, range(6), dict(enumerate(EVIL))).html
 
 
 def element(page, name, attributes=""):
@@ -72,7 +72,7 @@ def test_the_file_is_the_page_and_the_same_each_time(run, tmp_path):
 
 
 def test_notebooks_get_the_page_in_a_sandboxed_frame(run):
-    shown = view(run, ROW, EVIL)
+    shown = view(run, range(6), dict(enumerate(EVIL)))
     frame = shown._repr_html_()
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == shown.html
     assert 'sandbox="allow-scripts allow-downloads"' in frame
