@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console
-from rich.markup import escape
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from ihlab.storage.files import write_json, write_text
@@ -160,7 +156,7 @@ class Folder:
                 f"restore it, or delete {self._manifest} if the change is meant.",
             )
         try:
-            return pd.read_csv(path)
+            return pd.read_csv(path, keep_default_na=False, na_values=[""])  # a cell may be "NA"
         except ValueError as error:
             raise ConfigError(
                 f"{path} is not a CSV ({error}): restore it; '{command}' makes it again."
@@ -277,9 +273,6 @@ def _cell(cell: object) -> str:
     return short(cell)
 
 
-ENDLESS = 10_000  # characters of a line in a file, instead of a screen's width
-
-
 def verdict_table(*folders: Folder) -> "Styler":
     """Return the verdicts of figures as one table for a notebook, coloured."""
     tables = [folder.verdicts() for folder in folders]
@@ -295,7 +288,6 @@ def verdict_table(*folders: Folder) -> "Styler":
 
 
 _COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
-_STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TESTED: "dim"}
 
 
 def print_ledger(console: Console, folders: list[Folder]) -> None:
@@ -303,23 +295,19 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
 
     On a screen, lines are cut to its width. In a file, they are complete.
     """
-    printed = Table(box=None, pad_edge=False)
-    for name in ("figure", "verdict", "claim", "measured", "needs"):
-        printed.add_column(name, no_wrap=name != "claim")  # the sentences get the remaining width
-    claims = []
+    tables, claims = [], []
     for folder in folders:
         claims += folder.claims()
-        for row in folder.verdicts().to_dict("records"):
-            verdict = Text(row["verdict"], _STYLES[row["verdict"].partition(" (")[0]])
-            sentence = Text(row["sentence"], no_wrap=True, overflow="ellipsis")
-            number = escape(f"{row['value']} {row['interval']}".strip())
-            printed.add_row(
-                f"{folder.experiment} {folder.scale}", verdict, sentence, number, row["needs"]
-            )
-    if not console.is_terminal and not console.is_jupyter:
-        complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
-        console.width = max(console.width, complete)
-    console.print(printed)
+        tables.append(folder.verdicts().assign(figure=f"{folder.experiment} {folder.scale}"))
+    table = pd.concat(tables)
+    table["measured"] = table["value"] + " " + table["interval"]
+    shown = table[["figure", "verdict", "measured", "needs", "sentence"]]
+    padded = shown.apply(lambda column: column.str.ljust(column.str.len().max()))
+    lines = padded.to_string(index=False, justify="left")
+    in_file = not console.is_terminal
+    console.print(
+        lines, markup=False, highlight=False, soft_wrap=in_file, overflow="ellipsis", no_wrap=True
+    )
     console.print(plain(verdict_counts(claims)), highlight=False)
 
 

@@ -64,22 +64,19 @@ def reproduce(
     if not from_data:
         require_writable("runs", runs)
 
-    def published(experiment: Experiment, folder: Folder) -> None:
+    started, n_runs = time.perf_counter(), 0
+    for experiment, folder in zip(experiments, folders, strict=True):
+        if from_data:
+            _publish_again(experiment, folder)
+        else:
+            n_runs += make(experiment, folder, jobs, device, runs, console)
         page = write_page(folder.home, getattr(experiment, "heading", ""))
-        console.print(
-            f"{folder.experiment}: {plain(verdict_counts(folder.claims()))}", highlight=False
-        )
+        counts = plain(verdict_counts(folder.claims()))
+        console.print(f"{folder.experiment}: {counts}", highlight=False)
         console.print(
             f"Picture, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True
         )
-
-    if from_data:
-        for experiment, folder in zip(experiments, folders, strict=True):
-            _publish_again(experiment, folder)
-            published(experiment, folder)
-    else:
-        started = time.perf_counter()
-        n_runs = make(experiments, folders, jobs, device, runs, console, published=published)
+    if not from_data:
         took = time.perf_counter() - started
         console.print(
             f"{n_runs} runs and {len(experiments)} figures in {took:.0f} s.", highlight=False

@@ -1,6 +1,4 @@
-"""From experiments to their folders, one after another. Nothing is trained here: a worker pool is
-planted.
-"""
+"""From an experiment to its folder. Nothing is trained here: a worker pool is planted."""
 
 import pandas as pd
 import pytest
@@ -57,19 +55,11 @@ def events(monkeypatch):
     return found
 
 
-def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_trained_twice(
-    events, tmp_path
-):
+def test_no_run_is_trained_twice_and_the_second_stage_follows_the_first(events, tmp_path):
     chosen = [Seeds("one", 0, 1), Seeds("two", 1, 2, more=[3])]
-    folders = [Folder(tmp_path / "figures" / experiment.name, "smoke") for experiment in chosen]
-
-    def published(experiment, folder):
-        assert (folder.path / "claims.json").exists()
-        events.append(folder.experiment)
-
-    n_runs = make(
-        chosen, folders, 1, "cpu", tmp_path / "runs", Console(quiet=True), published=published
-    )
-    assert events == [[0, 1], "one", [2], [3], "two"]
-    assert n_runs == 5
-    assert folders[1].data()["x"].tolist() == [1, 2, 3]
+    for experiment, n_runs in zip(chosen, (2, 3), strict=True):
+        folder = Folder(tmp_path / "figures" / experiment.name, "smoke")
+        quiet = Console(quiet=True)
+        assert make(experiment, folder, 1, "cpu", tmp_path / "runs", quiet) == n_runs
+    assert events == [[0, 1], [2], [3]]
+    assert folder.data()["x"].tolist() == [1, 2, 3]
