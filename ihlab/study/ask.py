@@ -128,10 +128,11 @@ class Ask:
             (self.above is None) != (self.below is None),
             f"Ask '{self.id}' needs one of above and below.",
         )
-        sound = callable(self._threshold) or is_number(self._threshold)
+        threshold = self._threshold
+        is_number = isinstance(threshold, int | float) and not math.isnan(threshold)
         require(
-            sound,
-            f"Ask '{self.id}': the threshold is {shown(self._threshold)}, but must be a number.",
+            is_number or callable(threshold),
+            f"Ask '{self.id}': the threshold is {shown(threshold)}, but must be a number.",
         )
 
     @property
@@ -189,11 +190,6 @@ class Ask:
             declared=self.declared or declared,
             why=measured.why,
         )
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a number, and not NaN."""
-    return isinstance(value, int | float | np.number) and not math.isnan(value)
 
 
 def claim_id(*parts: str) -> str:

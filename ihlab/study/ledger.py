@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from ihlab.storage.files import write_json, write_text
@@ -273,6 +275,9 @@ def _cell(cell: object) -> str:
     return short(cell)
 
 
+ENDLESS = 10_000  # characters of a line in a file, instead of a screen's width
+
+
 def verdict_table(*folders: Folder) -> "Styler":
     """Return the verdicts of figures as one table for a notebook, coloured."""
     tables = [folder.verdicts() for folder in folders]
@@ -295,19 +300,20 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
 
     On a screen, lines are cut to its width. In a file, they are complete.
     """
-    tables, claims = [], []
+    printed = Table(box=None, pad_edge=False)
+    for name in ("figure", "verdict", "claim", "measured", "needs"):
+        printed.add_column(name, no_wrap=name != "claim")  # the sentences get the remaining width
+    claims = []
     for folder in folders:
         claims += folder.claims()
-        tables.append(folder.verdicts().assign(figure=f"{folder.experiment} {folder.scale}"))
-    table = pd.concat(tables)
-    table["measured"] = table["value"] + " " + table["interval"]
-    shown = table[["figure", "verdict", "measured", "needs", "sentence"]]
-    padded = shown.apply(lambda column: column.str.ljust(column.str.len().max()))
-    lines = padded.to_string(index=False, justify="left")
-    in_file = not console.is_terminal
-    console.print(
-        lines, markup=False, highlight=False, soft_wrap=in_file, overflow="ellipsis", no_wrap=True
-    )
+        for row in folder.verdicts().to_dict("records"):
+            number = f"{row['value']} {row['interval']}".strip()
+            sentence = Text(row["sentence"], no_wrap=True, overflow="ellipsis")
+            name = f"{folder.experiment} {folder.scale}"
+            printed.add_row(name, row["verdict"], sentence, Text(number), row["needs"])
+    if not console.is_terminal and not console.is_jupyter:
+        console.width = ENDLESS
+    console.print(printed)
     console.print(plain(verdict_counts(claims)), highlight=False)
 
 

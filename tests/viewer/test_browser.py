@@ -120,15 +120,6 @@ def test_legend_ends_at_the_largest_weight_of_all_steps_and_heads(show, run):
     assert signed  # or the second half of the test shows nothing
 
 
-def test_the_stripe_is_outlined_where_a_token_was_seen_before(show, run):
-    page = show(run)
-    script = "rects => rects.map(r => [r.getAttribute('y'), r.getAttribute('x')].map(Number))"
-    expected = [[q, k + 1] for q in range(len(ROW)) for k in range(q) if ROW[k] == ROW[q]]
-    assert sorted(page.locator("rect.stripe").evaluate_all(script)) == sorted(expected)
-    page.get_by_label("Induction stripe").uncheck()
-    assert page.locator("rect.stripe").count() == 0
-
-
 def test_token_text_stays_text(show, run):
     evil = (
         "<script>window.hacked = 1</script>",

@@ -106,16 +106,6 @@ def test_heads_overlay_each_in_its_colour(show, run):
     assert page.locator("#overlaid").inner_text().split() == ["1.1"]
 
 
-def test_rows_are_chosen_and_each_has_its_own_tokens(show, run):
-    page = show(run, tokens=[ROW, ROW[:7], [9, 8, 7]])
-    assert page.locator("#row option").count() == 3
-    page.locator("#row").select_option("1")
-    assert page.locator(".token").all_inner_texts() == [str(i) for i in ROW[:7]]
-    assert pixels(page).shape[:2] == (7, 7)
-    page.locator("#row").select_option("2")
-    assert page.locator("rect.stripe").count() == 0
-
-
 def test_pages_of_patterns_leave_out_what_they_do_not_know(show):
     page = show(torch.ones(2, 1, 5, 5).tril(), tokens="the cat sat the cat".split())
     for hidden in (
