@@ -33,9 +33,6 @@ WORDS = {
     "crossing": "steps to 90% accuracy",
     "best": "highest accuracy",
     "accuracy": "accuracy after training",
-    "found": "fraction of followers found",
-    "check": "accuracy of checks",
-    "recall": "accuracy of recall",
 }
 """Names of columns in words. A column that is not listed keeps its own name."""
 

@@ -210,13 +210,6 @@ class Folder:
         """
         return [row for row in read_history(self._history) if row["scale"] == self.scale]
 
-    @property
-    def described(self) -> bool:
-        """Whether the manifest describes the table of runs. A manifest of an older version does
-        not.
-        """
-        return self._described("data.csv") is not None
-
     def _described(self, name: str) -> dict[str, Any] | None:
         """Return what the manifest says of a table; None if there is no manifest, or an older one."""
         if not self._manifest.exists():
