@@ -96,7 +96,7 @@ def given_rows(tokens: Any, text: Distinct | None, vocabulary: int | None) -> li
     token_rows = []
     for row in rows:
         require(len(row) > 0, "The sequence has 0 positions, but must have at least 1.")
-        ids = [_id(token, known, last) for token in row] if of_words else _whole(row)
+        ids = [_id(token, known, last) for token in row]
         for i in ids:
             if not least <= i <= last:
                 raise ConfigError(
@@ -111,11 +111,6 @@ def given_rows(tokens: Any, text: Distinct | None, vocabulary: int | None) -> li
 
 def _nested(tokens: Any) -> list[list[Any]]:
     if isinstance(tokens, Tensor | np.ndarray):
-        shape = list(tokens.shape)
-        require(
-            len(shape) in (1, 2),
-            f"tokens has the shape {shape}, but must be [pos] or [batch, pos].",
-        )
         tokens = tokens.tolist()
     if isinstance(tokens, str):
         if re.fullmatch(r"[-\d\s,]+", tokens):  # ids may have commas between them
@@ -134,18 +129,6 @@ def _nested(tokens: Any) -> list[list[Any]]:
     return [rows]
 
 
-def _whole(row: list[Any]) -> list[int]:
-    ids = []
-    for token in row:
-        try:
-            ids.append(index(token))
-        except TypeError:
-            raise ConfigError(
-                f"tokens holds {shown(token)}, but must hold ids, words, or sequences of them."
-            ) from None
-    return ids
-
-
 def _inverse(text: Distinct | None, vocabulary: int, of_words: bool) -> dict[str, int]:
     """Return the id of each word; empty if none is looked up."""
     if text is None or vocabulary > MOST_WORDS or not of_words:
@@ -155,11 +138,12 @@ def _inverse(text: Distinct | None, vocabulary: int, of_words: bool) -> dict[str
 
 def _id(token: Any, known: dict[str, int], last: int) -> int:
     """Return the id of a word. A number that is not a word is an id."""
-    if token in known:
+    if isinstance(token, str) and token in known:
         return known[token]
     try:
-        return int(token)
+        return int(token) if isinstance(token, str) else index(token)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"tokens holds {shown(token)}, which is not a word of the model's vocabulary; ids are 0 to {last}."
+            f"tokens holds {shown(token)}, but must hold words of the vocabulary, ids up to {last}, or "
+            "sequences of them."
         ) from None

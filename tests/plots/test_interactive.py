@@ -206,23 +206,6 @@ def test_maps_refuse_two_rows_of_one_head_and_surfaces_a_hole():
         interactive.loss_surface(FIELDS, {"printed": PATHS})
 
 
-def test_titles_of_panels_fit_beside_each_other_on_a_small_screen():
-    """Letters of 12 pixels are at most 6.6 wide, on the mean; three panels share 520 pixels less
-    the margins.
-    """
-    long = CURVES.replace(
-        {"p": {"x": "four layers, no positions", "y": "prefix_matching_of_heads"}}
-    )
-    long = pd.concat([long, long.assign(p="<b>")])
-    figure = interactive.curves(long, "step", "accuracy", panels="p")
-    titles = [note.text for note in figure.layout.annotations]
-    assert titles == ["four layers, no<br>positions", "prefix_matching_of_<br>heads", "&lt;b&gt;"]
-    assert all(len(line) * 6.6 <= 140 for title in titles[:2] for line in title.split("<br>"))
-    assert (
-        FIGURES["dots"].layout.xaxis.title.text == "training steps to 90%<br>accuracy"
-    )  # wider letters, two panels
-
-
 def test_curves_are_the_table_and_say_run_seed_and_rate():
     figure = FIGURES["curves"]
     runs = list(CURVES.groupby(["p", "curve", "seed"], sort=False))

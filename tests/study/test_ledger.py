@@ -95,12 +95,11 @@ def test_a_summary_may_be_a_table(folder):
     ]
 
 
-@pytest.mark.parametrize(("said", "shown"), [("a < b", "<p>a &lt; b</p>"), (DATA, "<pre>| x |\n")])
-def test_a_notebook_shows_the_picture_and_the_summary(folder, said, shown):
-    folder.publish(Made(summary=said), DATA)
+def test_a_notebook_shows_the_picture_and_the_summary(folder):
+    folder.publish(Made(summary="a < b"), DATA)
     page = folder._repr_mimebundle_()["text/html"]
     assert page.startswith('<img style="max-width: 100%" src="data:image/svg+xml;base64,PD94b')
-    assert shown in page
+    assert "<p>a &lt; b</p>" in page
 
 
 def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):

@@ -2,7 +2,6 @@
 `make`.
 """
 
-import io
 import math
 
 import numpy as np
@@ -20,6 +19,7 @@ from ihlab.study.ask import (
     untested_if,
 )
 from ihlab.study.experiment import smoke
+from ihlab.study.ledger import Folder
 from ihlab.study.study import Study, Tuned, cells, steps_to_90
 from tasks import ConfigError
 
@@ -235,16 +235,17 @@ def gathered(made):
     ],
     ids=repr,
 )
-def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
+def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values, tmp_path):
     made = of_cells(*({"a": value} for value in values))
     data = gathered(made)
-    for table in (data, pd.read_csv(io.StringIO(data.to_csv(index=False)))):
+    folder = Folder(tmp_path / made.name)
+    folder.publish(made, data)
+    for table in (data, folder.data()):
         assert [(claim.estimate.value, claim.seeds) for claim in made.claims(table, "laptop")] == [
             (1.0, 3),
             (2.0, 3),
         ]
         assert made.summary(table, "laptop")["seeds"].tolist() == [3, 3]
-        made.draw(table, "laptop")
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,9 @@ def test_a_models_words_are_looked_up(model):
     data = view_data(model, "x y 3 7", words)
     assert data["rows"][0]["tokens"] == ["x", "y", "3", "7"]  # "3" is a word, 7 is none: an id
     assert data["rows"][0]["panels"] == view_data(model, [3, 4, 5, 7])["rows"][0]["panels"]
-    with pytest.raises(ConfigError, match="tokens holds 'why', which is not a word of the model's"):
+    with pytest.raises(
+        ConfigError, match="tokens holds 'why', but must hold words of the vocabulary"
+    ):
         view_data(model, ["x", "why"], words)
 
 
@@ -228,7 +230,11 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
         ("patterns", [WORDS, WORDS[:3]], "The sequences have 3 to 6 tokens, but patterns must be"),
         ("patterns", None, "tokens are not given, but only a run and its model have sequences"),
         ("patterns", [], "The sequence has 0 positions"),
-        ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or sequences of them"),
+        (
+            "patterns",
+            [1.5] * 6,
+            "tokens holds 1.5, but must hold words of the vocabulary, ids up to",
+        ),
         ("wide", WORDS, r"\[2, 3, 6, 5\].* as many queries as keys|6 queries and 5 keys"),
         ("nan", WORDS, "The pattern of head 0.1 is not finite at query 4"),
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
