@@ -35,13 +35,13 @@ def reproduce(
 
     Experiments run one after another. Each writes its figure and its page before the next starts. A
     name is one of `ihlab.study.find.chosen`. The default are the figures that their study files
-    mark `by_default`. `jobs` runs are trained at a time: by
-    default one per core, or one on a GPU (`ihlab.sweep.jobs.default_jobs`). Finished runs are
-    reused and interrupted runs are resumed. With `from_data`, pictures and claims are derived from
-    the stored CSV, without training. With `interactive`, each figure is also written as an
-    interactive page. Raises `ConfigError`, before any training, for an unknown name, for a scale
-    that an experiment does not have, for an experiment that has no such page if `interactive`, and
-    if `runs` or a figure's folder is not writable.
+    mark `by_default`. `jobs` runs are trained at a time: by default one per core, or one on a GPU
+    (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and interrupted runs are resumed.
+    With `from_data`, pictures and claims are derived from the stored CSV, without training. With
+    `interactive`, each figure is also written as an interactive page. Raises `ConfigError`, before
+    any training, for an unknown name, for a scale that an experiment does not have, for an
+    experiment that has no such page if `interactive`, and if `runs` or a figure's folder is not
+    writable.
     """
     console = console or Console()
     known_scale = cast(Scale, choose("scale", scale, SCALES))
@@ -49,8 +49,8 @@ def reproduce(
     pairs = list(chain(*(chosen(name, figures) for name in names or _usual(figures))))
     if not names:
         pairs = [pair for pair in pairs if known_scale in scales_of(pair[0])]
-    made = [(experiment, Folder(home, known_scale)) for experiment, home in pairs]
-    for experiment, folder in made:
+    outputs = [(experiment, Folder(home, known_scale)) for experiment, home in pairs]
+    for experiment, folder in outputs:
         require_scale(experiment, known_scale)
         drawable = getattr(experiment, "has_interactive", hasattr(experiment, "draw_interactive"))
         require(
@@ -63,7 +63,7 @@ def reproduce(
         require_writable("runs", runs)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     started, n_runs = time.perf_counter(), 0
-    for experiment, folder in made:
+    for experiment, folder in outputs:
         if from_data:
             folder.publish(experiment, folder.data(), curves=folder.curves())
         else:
@@ -74,8 +74,8 @@ def reproduce(
         if interactive:
             say(f"To explore: {folder.write_interactive(experiment)}")
     if not from_data:
-        say(f"{n_runs} runs and {len(made)} figures in {time.perf_counter() - started:.0f} s.")
-    folders = [folder for _, folder in made]
+        say(f"{n_runs} runs and {len(outputs)} figures in {time.perf_counter() - started:.0f} s.")
+    folders = [folder for _, folder in outputs]
     print_ledger(console, folders)
     return folders
 
