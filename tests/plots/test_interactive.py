@@ -309,10 +309,7 @@ def test_an_unchanged_picture_is_an_unchanged_page_and_pages_share_the_library(t
     for page in pages:
         interactive.write_page(FIGURES["curves"], page, "directory")
     assert pages[0].read_bytes() == pages[1].read_bytes()
-    assert pages[0].stat().st_size < 40_000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b.html", "plotly.min.js"]
-    interactive.write_page(FIGURES["curves"], tmp_path / "whole.html")
-    assert (tmp_path / "whole.html").stat().st_size < 6e6
 
 
 # In a browser: the point that the mouse goes to, as (trace, x, y) in the data, and texts that it

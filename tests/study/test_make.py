@@ -25,9 +25,9 @@ def config(seed: int) -> RunConfig:
 class Seeds(Made):
     """An experiment whose runs are those of the given seeds, and in a second stage one more."""
 
-    def __init__(self, name, *seeds, more=()):
+    def __init__(self, *seeds, more):
         super().__init__()
-        self.name, self.seeds, self.more = name, seeds, more
+        self.seeds, self.more = seeds, more
 
     def runs(self, scale):
         return [Planned("curve", config(seed)) for seed in self.seeds]
@@ -56,10 +56,8 @@ def events(monkeypatch):
 
 
 def test_no_run_is_trained_twice_and_the_second_stage_follows_the_first(events, tmp_path):
-    chosen = [Seeds("one", 0, 1), Seeds("two", 1, 2, more=[3])]
-    for experiment, n_runs in zip(chosen, (2, 3), strict=True):
-        folder = Folder(tmp_path / "figures" / experiment.name, "smoke")
-        quiet = Console(quiet=True)
-        assert make(experiment, folder, 1, "cpu", tmp_path / "runs", quiet) == n_runs
-    assert events == [[0, 1], [2], [3]]
-    assert folder.data()["x"].tolist() == [1, 2, 3]
+    folder = Folder(tmp_path / "made", "smoke")
+    experiment, quiet = Seeds(1, 2, more=[2, 3]), Console(quiet=True)
+    assert make(experiment, folder, 1, "cpu", tmp_path / "runs", quiet) == 4
+    assert events == [[1, 2], [3]]
+    assert folder.data()["x"].tolist() == [1, 2, 2, 3]

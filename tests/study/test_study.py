@@ -231,7 +231,7 @@ def gathered(made):
     [
         ("NA", 1),
         (1 / 3, math.inf),
-        ("x\r\ny", "z"),
+        ("x\ny", "z"),
     ],
     ids=repr,
 )
