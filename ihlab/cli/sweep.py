@@ -73,7 +73,8 @@ def _medians(table: "pd.DataFrame", swept: list[str]) -> "pd.DataFrame":
     measured = ["accuracy_first", "steps_to_90"]
     done = table["status"] == "done"
     counted = table[settings].assign(done=done)
-    counted[measured] = table[measured].where(done).astype(float)
+    numbers = table.reindex(columns=measured)  # without a finished run, the table has none
+    counted[measured] = numbers.where(done).astype(float)
     groups = counted.groupby(settings or [0] * len(table), sort=False, dropna=False)
     medians = groups[measured].median()
     medians.insert(0, "done", groups["done"].sum())
