@@ -20,6 +20,9 @@ from tasks.config import choose, require
 if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
 
+MOST_PRINTED = 10_000_000
+"""Maximum number of positions that `ihlab sample` prints. More take minutes. Each takes a hundred bytes of memory."""
+
 LISTED = [
     "run",
     "status",
@@ -199,6 +202,11 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
             seed: Seed of the random generator.
         """
         require(rows >= 1, f"rows is {rows}, but must be at least 1.")
+        require(
+            rows * task.length <= MOST_PRINTED,  # type: ignore[attr-defined]
+            f"rows={rows} and length={task.length} are more than can be printed: "  # type: ignore[attr-defined]
+            f"ask for at most {MOST_PRINTED} positions, with fewer sequences or a shorter length.",
+        )
         require(seed >= 0, f"seed is {seed}, but must not be negative.")
         batch = task.batch(rows, np.random.default_rng(seed))  # type: ignore[attr-defined]
         for row in range(rows):
@@ -235,7 +243,8 @@ def runs(
     require(len(stored) > 0, f"There are no runs in {root}.")
     damaged = stored["status"] == DAMAGED
     names = stored["run"].map(lambda run: Path(run).name)
-    print_table(stored.assign(run=names).loc[~damaged, LISTED], f"Runs in {root}")
+    if not damaged.all():
+        print_table(stored.assign(run=names).loc[~damaged, LISTED], f"Runs in {root}")
     if csv is not None:
         write_table(stored, csv)
     for sentence in stored["problem"][damaged]:
