@@ -142,8 +142,9 @@ def _of_unhooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
 
 @torch.no_grad()
 def _of_hooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
+    tokens = model.on_device(torch.from_numpy(ids)[None])
     with evaluating(model.module):
-        logits, cache = model.module.run_with_cache(torch.from_numpy(ids)[None].to(model.device))  # type: ignore[operator]
+        logits, cache = model.module.run_with_cache(tokens)  # type: ignore[operator]
         return _of_cache(cache, 0, logits[0].float().cpu())
 
 
