@@ -230,7 +230,7 @@ def gathered(made):
     "values",
     [
         ("NA", 1),
-        (1 / 3, math.inf),
+        (1 / 3, 0.33333),
         ("x\ny", "z"),
     ],
     ids=repr,
