@@ -156,6 +156,8 @@ def test_attribute_prints_exact_effects_beside_estimates_and_scores(small, root,
     printed, table = capsys.readouterr().out, pd.read_csv(csv)
     effects = exact(problem(small, size=8, corrupt="answer"))
     np.testing.assert_allclose(table[list(effects)], effects, atol=1e-6)
+    largest = table.loc[table["effect"].abs().idxmax(), ["layer", "head"]]
+    assert printed.splitlines()[2].split()[:2] == [f"{place:.0f}" for place in largest]
     for head in table.itertuples():
         shown = f"{round(head.effect, 3):zg}"
         assert re.search(rf"^ +{head.layer} +{head.head} +{shown} ", printed, flags=re.M)
