@@ -1,7 +1,7 @@
 """The command that trains a grid of runs: `sweep`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -75,7 +75,8 @@ def _medians(table: "pd.DataFrame", swept: list[str]) -> "pd.DataFrame":
     counted = table[settings].assign(done=done)
     numbers = table.reindex(columns=measured)  # without a finished run, the table has none
     counted[measured] = numbers.where(done).astype(float)
-    groups = counted.groupby(settings or [0] * len(table), sort=False, dropna=False)
+    by: list[Any] = settings or [0] * len(table)
+    groups = counted.groupby(by, sort=False, dropna=False)
     medians = groups[measured].median()
     medians.insert(0, "done", groups["done"].sum())
     medians.insert(0, "runs", groups.size())
