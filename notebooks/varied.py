@@ -39,7 +39,7 @@ def figure(name: str, scale: str = "laptop", *, jobs: int | None = None, **chang
     ):
         folder.publish(chosen, published.data(), curves=published.curves())
     else:
-        make([chosen], [folder], jobs, "auto", RUNS, None, partial(varied, chosen, **changes))
+        make(chosen, folder, jobs, "auto", RUNS, None, partial(varied, chosen, **changes))
     return folder
 
 

@@ -297,11 +297,3 @@ def test_an_address_makes_a_link_and_code_that_installs(tmp_path, monkeypatch):
         ["git", "clone", "--quiet", "--depth", "1", ADDRESS, "lab"],
         [sys.executable, "-m", "pip", "install", "--quiet", ".."],
     ]
-
-
-def test_colab_opens_github_only():
-    with pytest.raises(
-        ValueError,
-        match=r"Repository is https://example\.org/x, but must begin with https://github",
-    ):
-        opening.sources("13_attribution.ipynb", "https://example.org/x")

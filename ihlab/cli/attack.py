@@ -7,7 +7,7 @@ import numpy as np
 
 from ihlab.cli.inspect import Root, RunName, Step, TaskName, found_run
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
-from ihlab.cli.terminal import console, text
+from ihlab.cli.terminal import console, print_table, text
 from tasks import IGNORE, Batch, Task
 from tasks.batch import in_lines
 
@@ -66,19 +66,15 @@ def attack(
     )  # fmt: skip
     terminal, name, worst = console(), f"{opened.folder.name}, step {step}", result.table.iloc[0]
     terminal.print(f"{text(name)}: {result.verdict}\n", soft_wrap=True)
-    terminal.print(
-        result.table[COLUMNS].head(LISTED).to_string(index=False, float_format="{:.2f}".format), ""
-    )
-    terminal.print(_in_lines(asked, worst), soft_wrap=True)
+    print_table(result.table[COLUMNS].head(LISTED))
+    terminal.print(f"\n{_in_lines(asked, worst)}", soft_wrap=True)
     if csv is not None:
         write_table(result.table, csv)
     if out is not None:
         from ihlab.plots.worst import worst_sequences
 
-        write_picture(
-            worst_sequences(result.table, result.attention, name, getattr(asked, "words", None)),
-            out,
-        )
+        words = getattr(asked, "words", None)
+        write_picture(worst_sequences(result.table, result.attention, name, words), out)
     if result.table["wrong"].any():
         raise SystemExit(1)
 

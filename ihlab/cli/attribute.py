@@ -2,10 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from typing import Any
 
 from ihlab.cli.heads import LISTED
 from ihlab.cli.inspect import (
@@ -16,35 +13,27 @@ from ihlab.cli.inspect import (
     TaskName,
     found_run,
     model_name,
-    number_column,
 )
-from ihlab.cli.paths import (
-    PAGES,
-    PICTURES,
-    TABLES,
-    check_output,
-    write_interactive,
-    write_picture,
-    write_table,
-)
-from ihlab.cli.terminal import console, text
+from ihlab.cli.paths import PAGES, TABLES, check_output, write_interactive, write_table
+from ihlab.cli.terminal import console, print_table
 from ihlab.storage.model_folder import causal_lm, of_model
 from tasks.config import require
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHOWN = ("attribution-patching", "eap-ig")
 """Methods shown beside the exact effects by default. For heads of a run, "integrated-gradients" is shown, too."""
 
-SCORES = {
-    "rank_correlation": "ranks",
-    "recall": "recall",
-    "sign_errors": "sign errors",
-    "cpr": "cpr",
-    "cmd": "cmd",
-}
-"""The printed scores of methods, each with the name of its column."""
+SCORES = [
+    "method",
+    "rank_correlation",
+    "recall",
+    "sign_errors",
+    "cpr",
+    "cmd",
+    "forward",
+    "backward",
+    "relative",
+]
+"""The printed columns of methods' scores. `relative`: their time, if exact patching takes 1."""
 
 HF_LENGTH = 32
 """Maximum number of positions of a Hugging Face model's prompts."""
@@ -86,30 +75,21 @@ def attribute(
         rows: Number of prompts.
         seed: Seed of the prompts.
         csv: Write the table here, with all nodes.
-        out: Draw maps of the heads here (.png or .svg), or of any nodes as a page to explore, with the methods beside
-            the exact effects (.html, 4.8 MB, with everything that it needs).
+        out: Draw maps of the nodes as a page to explore, with the methods beside the exact effects (.html, 4.8 MB, with
+            everything that it needs).
     """
     require(
         hf is None or step is None,
         "--step names a checkpoint of a run, but the model of --hf has no checkpoints.",
     )
-    page = out is not None and out.suffix.lower() in PAGES
     require(out is None or not compare, "--out draws effects: leave out --compare.")
     require(
         not layer or not compare,
         "--layer leaves out nodes, but --compare scores all: leave out --layer.",
     )
-    require(
-        out is None or page or not layer,
-        "--out draws all layers: leave out --layer, or write an .html.",
-    )
-    require(
-        out is None or page or nodes == "head",
-        "--out draws heads: leave out --nodes, or write an .html.",
-    )
     opened = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, opened)
-    check_output("--out", out, PICTURES + PAGES, opened)
+    check_output("--out", out, PAGES, opened)
     from ihlab.attribution import attribute as estimate
     from ihlab.attribution import compare as scored
     from ihlab.attribution import exact, problem
@@ -142,64 +122,20 @@ def attribute(
             for each in shown:
                 table[each] = estimate(patching, each, nodes)["effect"]
     clean, corrupted = (end.mean().item() for end in patching.ends)
-    title = f"{'Methods' if compare else nodes.capitalize() + 's'} of {text(name)}"
-    terminal = console()
-    terminal.print(_scores_table(table, title) if compare else _effects_table(table, title))
-    terminal.print(
+    if compare:
+        print_table(table.loc[table["forward"] >= 0, SCORES], f"Methods of {name}")
+    else:
+        ranked = table.sort_values("effect", key=abs, ascending=False, kind="stable")
+        listed = ranked.drop(columns="reverse_fraction").head(LISTED)
+        print_table(listed, f"The {len(listed)} largest of {len(ranked)} effects in {name}")
+    console().print(
         f"{metric.replace('-', ' ').capitalize()} of {rows} {kind}: {clean:.3g} clean, {corrupted:.3g} corrupted "
         f"({corrupt})."
     )
     if csv is not None:
         write_table(table, csv)
-    heading = name.replace(" at step", ", step")
-    if out is not None and page:
+    if out is not None:
         from ihlab.plots.interactive import effects
 
-        write_interactive(effects(table, *shown, title=heading), out)
-    elif out is not None:
-        from ihlab.plots.head_map import head_map
-
-        write_picture(head_map(table, heading, ("effect", *shown)), out)
-
-
-def _effects_table(effects: "pd.DataFrame", title: str) -> Table:
-    numbers = [str(name) for name in effects.loc[:, "effect":].drop(columns="reverse_fraction")]
-    table = _table("head", numbers, title)
-    ranked = effects.sort_values("effect", key=abs, ascending=False, kind="stable")
-    for row in ranked.head(LISTED).to_dict("records"):
-        ends = [name.removesuffix("layer") for name in map(str, row) if name.endswith("layer")]
-        heads = [f"{row[f'{end}layer']}.{row[f'{end}head']}" for end in ends]
-        label = " > ".join(heads) + (f" {row['input']}" if "input" in row else "")
-        table.add_row(label, *(f"{row[column]:z.2f}" for column in numbers))
-    if len(ranked) > LISTED:
-        table.caption = f"{len(ranked) - LISTED} more have smaller effects; --csv writes all."
-    return table
-
-
-def _scores_table(scores: "pd.DataFrame", title: str) -> Table:
-    table = _table("method", [*SCORES.values(), "passes", "seconds"], title)
-    for row in scores.to_dict("records"):
-        if row["forward"] >= 0:
-            passes = f"{row['forward']:.3g} + {row['backward']:.3g}"
-            table.add_row(
-                row["method"],
-                *(f"{row[name]:z.2f}" for name in SCORES),
-                passes,
-                f"{row['relative']:.2f}",
-            )
-    table.caption = "ranks: correlation of |estimate| with |effect|; passes: forward + backward; seconds: exact = 1"
-    return table
-
-
-def _table(first: str, numbers: list[str], title: str) -> Table:
-    columns = [number_column(str(name).replace("-", "\n").replace(" ", "\n")) for name in numbers]
-    return Table(
-        first,
-        *columns,
-        title=title,
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+        title = name.replace(" at step", ", step")
+        write_interactive(effects(table, *shown, title=title), out)

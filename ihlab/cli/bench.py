@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from ihlab.cli.named import registered_method
-from ihlab.cli.terminal import console, text
+from ihlab.cli.terminal import print_table, text
 from tasks.config import require
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def bench(
         "recall",
         "regret",
     ]
-    rows = summary(entries.values(), table)[columns]
-    console().print(rows.round(2).to_string(index=False, na_rep=""), soft_wrap=True)
+    print_table(summary(entries.values(), table)[columns].round(2))
     for name, entry in entries.items():
         for note in dict.fromkeys(entry["notes"].values()):
             print(text(f"{name}: {note}"))

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
-from rich.table import Table
 
 from ihlab.cli.defaults import run_options, to_run
-from ihlab.cli.inspect import number_column
 from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import TABLES, check_output, write_table
-from ihlab.cli.terminal import console, text
+from ihlab.cli.terminal import console, print_table, text
 from ihlab.storage.files import require_writable
 from ihlab.training.find_runs import listable
 from tasks import TASKS, Batch, IGSMTask
@@ -24,6 +22,20 @@ if TYPE_CHECKING:  # --help needs no torch
 
 MOST_PRINTED = 10_000_000
 """Maximum number of positions that `ihlab sample` prints. More take minutes. Each takes a hundred bytes of memory."""
+
+LISTED = [
+    "run",
+    "status",
+    "task",
+    "attention",
+    "seed",
+    "step",
+    "accuracy",
+    "guess",
+    "seconds",
+    "slices",
+]
+"""The printed columns of runs."""
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
 SAMPLED: dict[str, dict[str, Any]] = {
@@ -223,43 +235,17 @@ def runs(
         root: Folder of the runs.
         csv: Write the whole table here, including damaged runs: the table of ihlab.runs in Python.
     """
-    from ihlab.storage.stored import DIVERGED, DONE
     from ihlab.training.listing import DAMAGED
     from ihlab.training.listing import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
-    columns = [
-        number_column(name) for name in ("seed", "steps", "accuracy", "slices", "guess", "seconds")
-    ]
-    columns[3].justify = "left"
-    table = Table(
-        "run", "task", "model", *columns, title=f"Runs in {text(root)}", title_justify="left"
-    )
     stored = stored_runs(listable(root))
-    damaged = stored["status"] == DAMAGED
     require(len(stored) > 0, f"There are no runs in {root}.")
-    for run in stored[~damaged].to_dict("records"):
-        steps, seconds = f"{run['step']}/{run['steps']}", ""
-        if run["status"] == DONE:
-            steps, seconds = str(run["step"]), f"{run['seconds']:.0f}"
-        elif run["status"] == DIVERGED:
-            steps += " diverged"
-        table.add_row(
-            text(Path(run["run"]).name),
-            f"{text(run['task'])} {run['vocab_size']}x{run['length']}",
-            f"{run['attention']} {run['n_layers']}L d{run['d_model']} h{run['n_heads']}",
-            str(run["seed"]),
-            steps,
-            f"{run['accuracy']:.3f}".replace("nan", ""),
-            run["slices"],
-            f"{run['guess']:.3f}".replace("nan", ""),
-            seconds,
-        )
+    damaged = stored["status"] == DAMAGED
+    names = stored["run"].map(lambda run: Path(run).name)
+    if not damaged.all():
+        print_table(stored.assign(run=names).loc[~damaged, LISTED], f"Runs in {root}")
     if csv is not None:
         write_table(stored, csv)
-    terminal = console()
-    if not terminal.is_terminal:  # output to a file or another program: do not truncate names
-        terminal.width = 10_000
-    terminal.print(table)
     for sentence in stored["problem"][damaged]:
-        terminal.print(text(sentence), soft_wrap=True)
+        console().print(text(sentence), soft_wrap=True)

@@ -133,7 +133,6 @@ def heads(
         terminal.print(
             f"Learned positions from {untrained[0]} on are untrained: only weight decay has moved them."
         )
-    terminal.print(_reads(scores))
     if not few and scores["matches_prefix"].any():
         terminal.print(_together(ablate_together(model, batch, scores, seed=seed)))
     if csv is not None:
@@ -198,21 +197,6 @@ def _heads_legend() -> Table:
     for column in PRINTED:
         legend.add_row(column.name, column.meaning + (" ± error" if column.error else ""))
     return legend
-
-
-def _reads(scores: "pd.DataFrame") -> str:
-    """Say how many heads match prefixes on tokens that occur four times, and on tokens that occur twice."""
-    from ihlab.interp.heads import PREFIX_LEAST
-
-    effective = scores[scores["pattern"] == "effective"]
-    four, two = (
-        int(effective["matches_prefix"].sum()),
-        int((effective["induction_stripe"] >= PREFIX_LEAST).sum()),
-    )
-    return (
-        f"Heads with at least {PREFIX_LEAST:.0%} of their attention on prefix matches: {four} on tokens read 4 times, "
-        f"{two} on tokens read twice."
-    )
 
 
 def _together(table: "pd.DataFrame") -> str:

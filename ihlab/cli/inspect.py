@@ -6,26 +6,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.table import Column, Table
+from rich.table import Column
 
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import (
     PAGES,
-    PICTURES,
     TABLES,
     check_output,
     find_run,
-    write_picture,
+    write_interactive,
     write_table,
     writing,
 )
-from ihlab.cli.terminal import console, text
+from ihlab.cli.terminal import print_table
 from ihlab.storage.model_folder import causal_lm, of_model, tokenizer_of
 from tasks.config import name_path, require
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ihlab.training.run import Run
 
 # Options that several commands share. Their help texts are here; those of other options are in the docstrings.
@@ -101,51 +98,26 @@ def shift(
 
     Args:
         csv: Write the report of every key/value head here.
-        out: Draw alpha and beta over all of training here (.png or .svg).
+        out: Draw alpha and beta over all of training here, as a page to explore (.html, 4.8 MB).
     """
     from ihlab.interp.shifts import quadrant_table, shift_report
 
     opened = find_run(run, root)
     check_output("--csv", csv, TABLES, opened)
-    check_output("--out", out, PICTURES, opened)
+    check_output("--out", out, PAGES, opened)
     step = opened.require_checkpoint(step)
     model = opened.model(step)
     report = shift_report(model)
-    terminal = console()
-    terminal.print(_shift_table(report, f"Shifts of {text(opened.folder.name)} at step {step}"))
+    weights = report.filter(regex=r"^(layer|head|(alpha|beta)(\d+|_share))$")
+    print_table(weights, f"Shifts of {opened.folder.name} at step {step}")
     if model.cfg.shift_window == 2 and model.cfg.learns_both:
-        terminal.print(_quadrants(quadrant_table([model])))
+        print_table(quadrant_table([model]), "Heads by their larger key and value weight (Table 5)")
     if csv is not None:
         write_table(report, csv)
     if out is not None:
-        from ihlab.plots.heads import shift_training
+        from ihlab.plots.interactive import shift_weights
 
-        write_picture(shift_training(opened.metrics, opened.folder.name), out)
-
-
-def _shift_table(report: "pd.DataFrame", title: str) -> Table:
-    """Tabulate alpha and beta, one row per key/value head; with window 2 also the shares of alpha2 and beta2."""
-    stored = [
-        name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()
-    ]
-    shares = [name for name in ("alpha_share", "beta_share") if name in report]
-    names = [*stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)]
-    table = Table("kv head", *map(number_column, names), title=title, title_justify="left")
-    for _, head in report.iterrows():
-        table.add_row(
-            f"{head['layer']}.{head['head']}",
-            *(f"{head[name]:z.3f}" for name in (*stored, *shares)),
-        )
-    return table
-
-
-def _quadrants(counts: "pd.DataFrame") -> Table:
-    numbers = map(number_column, ("raw", "gauge-free", "raw if signs flipped"))
-    title = "Heads by their larger key and value weight (Table 5)"
-    table = Table("key", "value", *numbers, title=title, title_justify="left")
-    for row in counts.itertuples(index=False):
-        table.add_row(*map(str, row))
-    return table
+        write_interactive(shift_weights(opened.metrics, opened.folder.name), out)
 
 
 def number_column(name: str) -> Column:

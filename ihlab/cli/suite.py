@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ihlab.cli.terminal import console, text
+from ihlab.cli.terminal import print_table, text
 from tasks.config import require
 
 
@@ -49,5 +49,4 @@ def suite(
     elif action == "card":
         print(members.card(names[0], seed, step, root))
     else:
-        table = members.models(root).round(3)
-        console().print(table.to_string(index=False, na_rep=""), soft_wrap=True)
+        print_table(members.models(root))

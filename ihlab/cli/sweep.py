@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.table import Table
 
-from ihlab.cli.terminal import console, text
+from ihlab.cli.terminal import console, print_table, text
 from tasks.config import name_path
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def sweep(
         out=written,
         console=terminal,
     )
-    terminal.print(_summary(table, list(points[0].swept)))
+    print_table(_medians(table, list(points[0].swept)), "Medians over seeds")
     terminal.out(f"{text(written)}: {len(table)} runs", highlight=False)
     failed = int((table["status"] == FAILED).sum())
     if failed:
@@ -68,23 +67,17 @@ def sweep(
         )
 
 
-def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
-    """Return a table with one row per setting: the number of finished seeds, and the medians over them."""
+def _medians(table: "pd.DataFrame", swept: list[str]) -> "pd.DataFrame":
+    """Return one row per setting: the number of runs and of finished ones, and the medians over the latter."""
     settings = [name for name in swept if name != "seed"]
-    shown = Table(title="Medians over seeds", title_justify="left")
-    for column in settings:
-        shown.add_column(column, overflow="fold")
-    for column in ("done", "accuracy, first", "steps to 90%"):
-        shown.add_column(column, justify="right", overflow="fold")
-    groups: Any = [((), table)]
-    if settings:
-        groups = table.groupby(settings, sort=False, dropna=False)
-    for values, runs in groups:
-        done, medians = runs[runs["status"] == "done"], []
-        if len(done):
-            medians = [
-                f"{done['accuracy_first'].median():.3f}",
-                f"{done['steps_to_90'].median():g}",
-            ]
-        shown.add_row(*map(text, values), f"{len(done)}/{len(runs)}", *medians)
-    return shown
+    measured = ["accuracy_first", "steps_to_90"]
+    done = table["status"] == "done"
+    counted = table[settings].assign(done=done)
+    numbers = table.reindex(columns=measured)  # without a finished run, the table has none
+    counted[measured] = numbers.where(done).astype(float)
+    by: list[Any] = settings or [0] * len(table)
+    groups = counted.groupby(by, sort=False, dropna=False)
+    medians = groups[measured].median()
+    medians.insert(0, "done", groups["done"].sum())
+    medians.insert(0, "runs", groups.size())
+    return medians.reset_index(drop=not settings)

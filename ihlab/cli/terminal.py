@@ -4,10 +4,14 @@ import codecs
 import os
 import sys
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from tasks.config import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _IN_ASCII = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "•": "*", "█": "#", "━": "-"}
 _LINES = dict.fromkeys("│┃║", "|") | dict.fromkeys("─━═", "-") | dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯", "+")
@@ -51,6 +55,13 @@ class Terminal(Console):
 def console(stderr: bool = False) -> Console:
     """Return a console that prints names verbatim: "[red]" is not a colour, and ":x:" is not an emoji."""
     return Terminal(markup=False, emoji=False, highlight=False, stderr=stderr)
+
+
+def print_table(table: "pd.DataFrame", title: str = "") -> None:
+    """Print a table with three decimals, below its title. A missing number is empty."""
+    shown = table.round(3).map(lambda cell: text(cell) if isinstance(cell, str) else cell)
+    printed = shown.to_string(index=False, na_rep="", float_format="{:zg}".format)
+    console().print("\n".join(filter(None, [text(title), printed])), soft_wrap=True)
 
 
 def text(name: object) -> str:

@@ -1,4 +1,4 @@
-"""Attention patterns of heads and their shift weights over training."""
+"""Attention pattern of a head and its shift weights over training."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed, scaled
+from ihlab.plots.style import BLUE, LINES, ORANGE, printed, scaled
 from tasks.config import require
 
 SHIFT_COLORS = {"alpha": (BLUE, "key"), "beta": (ORANGE, "value")}
@@ -66,28 +65,3 @@ def require_shift(metrics: pd.DataFrame, head: str = "_", where: str = "") -> No
         known > 0,
         f"The metrics have no alpha and beta{where}: they are those of a run whose attention has a shift.",
     )
-
-
-@printed
-def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
-    """Draw alpha and beta of every key/value head of a run over training: one row of axes per
-    layer.
-
-    `metrics` comes from a run with a shift and has columns alpha1_L.G ..., beta1_L.G ..., or both.
-    Raises `ConfigError` if it has neither.
-    """
-    require_shift(metrics)
-    heads = metrics.columns.str.extract(r"^(?:alpha|beta)1_(\d+)\.(\d+)$").dropna().astype(int)
-    places = sorted(set(heads.itertuples(index=False, name=None)))
-    n_layers, kv_heads = 1 + np.max(places, axis=0)
-    figure = new_figure(max(2.3 * kv_heads, 4.6) + 0.5, 2.1 * n_layers + 1.0)
-    grid = figure.subplots(n_layers, kv_heads, sharex=True, sharey=True, squeeze=False)
-    for layer, kv_head in places:
-        axes = grid[layer, kv_head]
-        shift_weights(axes, metrics, layer, kv_head)
-        axes.set_title(f"key/value head {layer}.{kv_head}", fontsize="medium")
-        axes.set(ylabel="weight")
-        axes.label_outer()
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.suptitle(title, fontsize="medium")
-    return figure

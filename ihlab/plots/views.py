@@ -5,7 +5,7 @@
 Colours, markers and dashes are assigned in the order in which values first occur in the table.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -25,8 +25,6 @@ LETTERS = 110
 """Number of characters that fit in a line of a page."""
 SPREAD = 0.36
 """Half the height of a row's dots; rows are 1 apart."""
-
-View = Callable[[pd.DataFrame], Figure]
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,6 @@ WORDS = {
     "crossing": "steps to 90% accuracy",
     "best": "highest accuracy",
     "accuracy": "accuracy after training",
-    "found": "fraction of followers found",
-    "check": "accuracy of checks",
-    "recall": "accuracy of recall",
 }
 """Names of columns in words. A column that is not listed keeps its own name."""
 
@@ -75,6 +72,13 @@ class OfCells:
 
     cells: tuple[Cell, ...]
     number: Number
+
+    def __post_init__(self) -> None:
+        for cell in self.cells:
+            require(
+                isinstance(cell, Mapping),
+                f"A number has the cell {shown(cell)}, but a cell gives columns their values: {{'variant': 'A'}}.",
+            )
 
     def __call__(self, data: pd.DataFrame) -> Measured:
         """Return the number with its interval. Raises `NoRunsError`, and `RepeatedSeedError`."""
@@ -121,10 +125,11 @@ class Ask:
             (self.above is None) != (self.below is None),
             f"Ask '{self.id}' needs one of above and below.",
         )
-        sound = callable(self._threshold) or is_number(self._threshold)
+        threshold = self._threshold
+        is_number = isinstance(threshold, int | float) and not math.isnan(threshold)
         require(
-            sound,
-            f"Ask '{self.id}': the threshold is {shown(self._threshold)}, but must be a number.",
+            is_number or callable(threshold),
+            f"Ask '{self.id}': the threshold is {shown(threshold)}, but must be a number.",
         )
 
     @property
@@ -184,11 +189,6 @@ class Ask:
         )
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value is a number, and not NaN."""
-    return isinstance(value, int | float | np.number) and not math.isnan(value)
-
-
 def claim_id(*parts: str) -> str:
     """Return the id of a question in a setting: ("learned", "KV, window 3") is
     "learned.kv_window_3".
@@ -200,33 +200,18 @@ def claim_id(*parts: str) -> str:
 
 # Cells of a table
 
-MISSING = frozenset(
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"}
-)
-MISSING |= {"NULL", "None", "n/a", "null"}
-"""What pandas reads as a missing value, beside "nan"."""
-
 
 def as_stored(value: Any) -> str:
     """Return the text by which a value is found in a table, whether or not the table was read back
     from its CSV.
 
-    A CSV has no types: `1`, `1.0`, "1" and True are one value, and so are `None`, NaN and "None".
+    A CSV has no types: `1`, `1.0` and "1" are one value.
     """
-    if pd.isna(value):
-        return ""
-    text = {"true": "1", "false": "0"}.get(str(value).lower(), str(value))
+    text = str(value)
     try:
-        number = float(text)
+        return f"{float(text) + 0:.12g}"  # -0 + 0 is 0
     except ValueError:
-        number = math.nan
-        if text not in MISSING:
-            return text
-    if math.isnan(number):
-        return ""
-    if number.is_integer() and abs(number) < 2**53:
-        return f"{number + 0:.0f}"  # -0 + 0 is 0
-    return f"{number:.12g}"
+        return text
 
 
 def cell_key(cell: Cell) -> frozenset[tuple[str, str]]:
@@ -339,21 +324,6 @@ def _side(data: pd.DataFrame, cell: Cell, common: Collection[str] = ()) -> str:
 # Numbers
 
 
-def _of_cells(call: str, column: str, cells: Sequence[Cell], number: Number) -> OfCells:
-    """Return a number with its cells. Raises `ConfigError` if the arguments of `call` are in
-    another order.
-    """
-    require(isinstance(column, str), f"{call}: the column is {shown(column)}, but must be a text.")
-    for cell in cells:
-        right = isinstance(cell, Mapping) and all(isinstance(name, str) for name in cell)
-        example = "{'variant': 'A'}"
-        require(
-            right,
-            f"{call}: a cell is {shown(cell)}, but must give columns their values, such as {example}.",
-        )
-    return OfCells(tuple(cells), number)
-
-
 def mean_over_seeds(
     column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = ""
 ) -> Number:
@@ -366,7 +336,7 @@ def mean_over_seeds(
         measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
         return Measured(measure, stats.mean(by_seed, within), len(by_seed))
 
-    return _of_cells("mean_over_seeds(column, cell)", column, (cell,), number)
+    return OfCells((cell,), number)
 
 
 def learned(cell: Cell) -> Number:
@@ -378,7 +348,7 @@ def learned(cell: Cell) -> Number:
         measure = f"fraction of seeds with an accuracy of 90% within {within}, {_side(data, cell)}"
         return Measured(measure, stats.share(int(np.isfinite(steps).sum()), len(steps)), len(steps))
 
-    return _of_cells("learned(cell)", "steps_to_90", (cell,), number)
+    return OfCells((cell,), number)
 
 
 def difference(
@@ -403,7 +373,7 @@ def difference(
         measure = f"{WORDS.get(column, column.replace('_', ' '))}, {sides}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
-    return _of_cells("difference(one, other, column)", column, (one, other), number)
+    return OfCells((one, other), number)
 
 
 def ratio(one: Cell, other: Cell, column: str = "steps_to_90") -> Number:
@@ -430,7 +400,7 @@ def ratio(one: Cell, other: Cell, column: str = "steps_to_90") -> Number:
             )
         return Measured(measure, stats.ratio_of_times(a, b, last), len(a))
 
-    return _of_cells("ratio(one, other, column)", column, (one, other), number)
+    return OfCells((one, other), number)
 
 
 def described(
@@ -447,7 +417,7 @@ def described(
 
     if cell is None:
         return number
-    return _of_cells("described(measure, estimate, cell)", measure, (cell,), number)
+    return OfCells((cell,), number)
 
 
 def on_table(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
@@ -485,23 +455,19 @@ def claims_of(
     Raises `ConfigError` if the table answers no question, and if a question would count a seed
     twice or has values outside the range of its statistic.
     """
-    claims, left, why = [], [], ""
+    claims: list[Claim] = []
+    left: dict[str, Exception] = {}
     for ask in asks:
         try:
             claims.append(ask.claim(data, declared))
         except (RepeatedSeedError, stats.OutOfRangeError) as error:
             raise type(error)(f"Question '{ask.id}': {error}") from None
         except (ConfigError, LookupError) as error:
-            if skip_untrained_cells and isinstance(error, NoRunsError):
-                continue
-            left.append(ask.id)
-            said = f"It has no {error}." if isinstance(error, KeyError) else str(error)
-            why = why or said
+            if not (skip_untrained_cells and isinstance(error, NoRunsError)):
+                left[ask.id] = error
     if left:
-        unanswered = (
-            f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
-        )
-        message = f"{unanswered}: {', '.join(left)}."
+        why = str(next(iter(left.values()))).rstrip(".")
+        message = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why}): {', '.join(left)}."
         require(bool(claims), message)
         warnings.warn(message, stacklevel=2)
     return claims

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console
-from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -160,7 +158,7 @@ class Folder:
                 f"restore it, or delete {self._manifest} if the change is meant.",
             )
         try:
-            return pd.read_csv(path)
+            return pd.read_csv(path, keep_default_na=False, na_values=[""])  # a cell may be "NA"
         except ValueError as error:
             raise ConfigError(
                 f"{path} is not a CSV ({error}): restore it; '{command}' makes it again."
@@ -211,13 +209,6 @@ class Folder:
         (`ihlab.study.history`).
         """
         return [row for row in read_history(self._history) if row["scale"] == self.scale]
-
-    @property
-    def described(self) -> bool:
-        """Whether the manifest describes the table of runs. A manifest of an older version does
-        not.
-        """
-        return self._described("data.csv") is not None
 
     def _described(self, name: str) -> dict[str, Any] | None:
         """Return what the manifest says of a table; None if there is no manifest, or an older one."""
@@ -295,7 +286,6 @@ def verdict_table(*folders: Folder) -> "Styler":
 
 
 _COLORS = {"holds": GREEN, "fails": RED, "undecided": ORANGE, NOT_TESTED: "#888888"}
-_STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TESTED: "dim"}
 
 
 def print_ledger(console: Console, folders: list[Folder]) -> None:
@@ -310,15 +300,12 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     for folder in folders:
         claims += folder.claims()
         for row in folder.verdicts().to_dict("records"):
-            verdict = Text(row["verdict"], _STYLES[row["verdict"].partition(" (")[0]])
+            number = f"{row['value']} {row['interval']}".strip()
             sentence = Text(row["sentence"], no_wrap=True, overflow="ellipsis")
-            number = escape(f"{row['value']} {row['interval']}".strip())
-            printed.add_row(
-                f"{folder.experiment} {folder.scale}", verdict, sentence, number, row["needs"]
-            )
+            name = f"{folder.experiment} {folder.scale}"
+            printed.add_row(name, row["verdict"], sentence, Text(number), row["needs"])
     if not console.is_terminal and not console.is_jupyter:
-        complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
-        console.width = max(console.width, complete)
+        console.width = ENDLESS
     console.print(printed)
     console.print(plain(verdict_counts(claims)), highlight=False)
 

@@ -1,9 +1,9 @@
-"""Turn experiments into finished folders: train their runs, gather the tables, judge the claims,
+"""Turn an experiment into a finished folder: train its runs, gather the tables, judge the claims,
 draw the figures.
 """
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,38 +22,29 @@ PACKAGES = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
 
 
 def make(
-    chosen: Sequence[Experiment],
-    folders: Sequence[Folder],
+    experiment: Experiment,
+    folder: Folder,
     jobs: int | None = None,
     device: str = "auto",
     runs: Path = Path("runs"),
     console: Console | None = None,
     vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
-    published: Callable[[Experiment, Folder], None] = lambda experiment, folder: None,
 ) -> int:
-    """Train the runs of each experiment in turn, showing progress, and publish it. Return the
-    number of runs.
+    """Train the runs of an experiment, showing progress, and publish it. Return the number of runs.
 
-    A run that several experiments need is trained once. All folders have the same scale. `vary` may
-    change the runs that an experiment plans for its stage 1 or 2. `published` is called with each
-    experiment and its folder once it is written.
+    `vary` may change the runs that the experiment plans for its stage 1 or 2.
     """
-    console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
-    needed = 0
-    for i, (experiment, folder) in enumerate(zip(chosen, folders, strict=True), 1):
-        name = experiment.name if len(chosen) == 1 else f"{experiment.name} ({i} of {len(chosen)})"
-        planned = vary(experiment.runs(scale), 1)
-        _train(name, planned, runs, device, jobs, console)
-        if follow := getattr(experiment, "follow", None):
-            planned.extend(vary(follow(_open(planned, runs), scale), 2))
-            _train(name, planned, runs, device, jobs, console)
-        trained = _open(planned, runs)
-        gather_curves = getattr(experiment, "gather_curves", lambda trained, scale: None)
-        data = experiment.gather(trained, scale)
-        folder.publish(experiment, data, _manifest(trained, scale), gather_curves(trained, scale))
-        published(experiment, folder)
-        needed += len(planned)
-    return needed
+    console, jobs, scale = console or Console(), jobs or default_jobs(device), folder.scale
+    planned = vary(experiment.runs(scale), 1)
+    _train(experiment.name, planned, runs, device, jobs, console)
+    if follow := getattr(experiment, "follow", None):
+        planned.extend(vary(follow(_open(planned, runs), scale), 2))
+        _train(experiment.name, planned, runs, device, jobs, console)
+    trained = _open(planned, runs)
+    gather_curves = getattr(experiment, "gather_curves", lambda trained, scale: None)
+    data = experiment.gather(trained, scale)
+    folder.publish(experiment, data, _manifest(trained, scale), gather_curves(trained, scale))
+    return len(planned)
 
 
 def _open(planned: list[Planned], root: Path) -> Trained:

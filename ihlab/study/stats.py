@@ -471,8 +471,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     most 5%.
     """
     order = np.argsort(p_values, kind="stable")
-    adjusted, largest = np.empty(len(p_values)), 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = largest
-    return adjusted.tolist()
+    adjusted = np.arange(len(p_values), 0, -1) * np.take(p_values, order)
+    by_rank = np.maximum.accumulate(np.minimum(adjusted, 1.0))
+    return by_rank[np.argsort(order)].tolist()

@@ -122,8 +122,6 @@ class Study:
     - `stacked`: whether runs may be trained as members of an ensemble;
     - `measure`, `curve`: functions from a run to its columns in data.csv, and to its rows in
       curves.csv;
-    - `follow_up`: returns the cell and the config of each run that continues a finished one;
-      `follow_up_cells`: those cells;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
     - `view`: the picture of all runs except the tuning runs; `title`, `caption`: the two lines
       above it;
@@ -155,8 +153,6 @@ class Study:
     tuned: Tuned | Callable[[Cell], Tuned] | None = None
     measure: Measure = steps_to_90
     curve: Callable[[Run], pd.DataFrame] | None = None
-    follow_up: Callable[[Trained], list[tuple[Cell, RunConfig]]] | None = None
-    follow_up_cells: Sequence[Cell] = ()
     stacked: bool | Callable[[Cell], bool] = False
     smoke_cells: Sequence[Cell] = ()
     scales: Sequence[Scale] | Mapping[Scale, Mapping[str, Any]] = ("smoke", "laptop")
@@ -189,10 +185,8 @@ class Study:
         return planned
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
-        """Plan every cell at its own rate, or the runs that continue the first ones."""
+        """Plan every cell at its own rate."""
         study = self.at_scale(scale)
-        if study.follow_up is not None:
-            return [Planned(cell_name(cell), config) for cell, config in study.follow_up(trained)]
         runs_of: dict[Any, list[Run]] = {}
         for name, run in trained:
             runs_of.setdefault(cell_key(study._by_name[name]), []).append(run)
@@ -272,14 +266,13 @@ class Study:
         return self.interactive is not None or isinstance(self.view, Dots | Curves)
 
     def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw the interactive picture. Hovering over a run names the questions that compare its cell."""
+        """Draw the interactive picture."""
         from ihlab.plots import interactive
 
-        title, runs = self._heading(scale), self._runs_of_claims(data)
+        title, runs = self._heading(scale), of_kind(data)
         if self.interactive is not None:
             return self.interactive(runs, title)
-        compared = {ask.id: getattr(ask.number, "cells", ()) for ask in self.asks}
-        return interactive.view(self.view, runs, title, compared)
+        return interactive.view(self.view, runs, title)
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the pictures of `more_views`."""
@@ -291,41 +284,26 @@ class Study:
         """Return the median of every summary column for each cell, the number of seeds, and how
         many reach 90%.
         """
-        runs = self._runs_of_claims(data)
+        runs = of_kind(data)
         if callable(self.summary_columns):
             return self.summary_columns(runs)
-        return medians(runs, list((*self.cells, *self.follow_up_cells)[-1]), self.summary_columns)
+        return medians(runs, list(self.cells[0]), self.summary_columns)
 
     @printed
     def _picture(
         self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale
     ) -> Figure:
-        figure = view(self._runs_of_claims(data))
+        figure = view(of_kind(data))
         figure.suptitle(f"{self._heading(scale)}\n{self.caption}".rstrip(), fontsize=11)
         return figure
 
     def _heading(self, scale: Scale) -> str:
         return f"{self.title} ({scale} scale)"
 
-    def _runs_of_claims(self, data: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of runs for claims, with "none" where a cell has no value: pandas would
-        leave out NaN.
-        """
-        runs = of_kind(data)
-        absent = [
-            column for column in self.cells[0] if column in runs and runs[column].isna().any()
-        ]
-        return runs.assign(
-            **{column: runs[column].astype(object).fillna("none") for column in absent}
-        )
-
     @property
     def _by_name(self) -> dict[str, Cell]:
         """Every cell by the name of its runs."""
-        return {
-            cell_name(cell): cell
-            for cell in (*self.cells, *self.smoke_cells, *self.follow_up_cells)
-        }
+        return {cell_name(cell): cell for cell in (*self.cells, *self.smoke_cells)}
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
         if scale == "smoke" and self.smoke_cells:

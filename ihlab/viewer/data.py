@@ -21,7 +21,7 @@ from ihlab.viewer.packing import packed, quantised, what_fits
 from ihlab.viewer.predictions import Predictions
 from ihlab.viewer.sources import Opened, Shown, opened, reader
 from ihlab.viewer.tags import TAGS, Scores, scores_of_probe, scores_of_rows, tagged
-from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, is_nested, text_by
+from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, text_by
 from ihlab.viewer.training import metrics_at, training_data
 from tasks import StoredTask
 from tasks.config import ConfigError, require
@@ -81,8 +81,8 @@ def view_data(
     if words is None:
         words = getattr(source, "tokenizer", None)
     text = text_by(words, shown.task)
-    chosen = _rows(source, shown, tokens, words, text, rows)
-    predictions = Predictions(chosen, text)
+    chosen = _rows(source, shown, tokens, text, rows)
+    predictions = Predictions(text)
     training = NO_TRAINING
     if isinstance(source, Run):
         training = training_data(source, shown.steps)
@@ -156,9 +156,7 @@ class _Cell:
         return sum(map(len, self.panels.values())) - len(self.panels["pattern"])
 
 
-def _rows(
-    source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: int
-) -> list[TokenRow]:
+def _rows(source: Any, shown: Opened, tokens: Any, text: Any, rows: int) -> list[TokenRow]:
     if tokens is None:
         if isinstance(source, Run):
             source.require_task()
@@ -166,16 +164,8 @@ def _rows(
             raise ConfigError(
                 "tokens are not given, but only a run and its model have sequences of their own."
             )
-        require(not is_nested(words), "words has the text of each position: give tokens, too.")
-        token_rows = held_out_rows(shown.task, rows, text)
-    else:
-        token_rows = given_rows(tokens, words, text, shown.vocabulary)
-    for row in token_rows:
-        require(
-            shown.n_ctx is None or len(row.ids) <= shown.n_ctx,
-            f"The sequence has {len(row.ids)} positions, but must have 1 to n_ctx={shown.n_ctx}.",
-        )
-    return token_rows
+        return held_out_rows(shown.task, rows, text)
+    return given_rows(tokens, text, shown.vocabulary)
 
 
 def _read(

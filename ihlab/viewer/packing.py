@@ -67,13 +67,11 @@ def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[in
     every = list(range(n_steps))
     if sizes.sum() + of_routes.sum() <= most:
         return True, n_rows, every
-    for rows in range(n_rows, 0, -1):
-        if sizes[:rows].sum() <= most:
-            return False, rows, every
-    for count in range(n_steps - 1, 0, -1):
-        steps = even_choice(every, count) if count > 1 else every[-1:]
-        if sizes[0, steps].sum() <= most:
-            return False, 1, steps
+    choices = [(rows, every) for rows in range(n_rows, 0, -1)]
+    choices += [(1, even_choice(every, count)) for count in range(n_steps - 1, 1, -1)]
+    for rows, steps in [*choices, (1, every[-1:])]:
+        if sizes[:rows, steps].sum() <= most:
+            return False, rows, steps
     raise ConfigError(
         f"The patterns of one sequence need {base[0][-1] / 1e6:.1f} MB, and the page has room for {most / 1e6:.1f}: "
         "show fewer tokens, layers or heads, or allow more with `megabytes` (--megabytes)."

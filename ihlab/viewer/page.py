@@ -74,9 +74,8 @@ def view(
     vocabulary; unknown words must be ids. By default a run, or the model of a run, shows the first
     `rows` held-out sequences of its task, without padding.
 
-    `words` gives the text of ids: a tokenizer with `decode`, a task, a mapping, a function from an
-    id to its text, or the text of each position, nested like `tokens`. By default the task's words,
-    or else the ids.
+    `words` gives the text of ids: a tokenizer with `decode`, a task, a mapping, or a function from
+    an id to its text. By default the task's words, or else the ids.
 
     For a model, the page has predictions, value-weighted patterns, and head tags from scores on
     random repeated tokens. Patterns alone are scored on their own tokens. If the page exceeds
@@ -85,9 +84,9 @@ def view(
     needs more than 3 (32 heads at 1,024 positions need 19).
 
     Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; sequences
-    that are empty, too long, outside the vocabulary, or do not fit the patterns; `words` that do
-    not give one text per position; patterns that are not finite or not square; fewer than two
-    `checkpoints`; and one sequence that alone exceeds `megabytes`.
+    that are empty, too long, outside the vocabulary, or do not fit the patterns; `words` of another
+    kind; patterns that are not finite or not square; fewer than two `checkpoints`; and one sequence
+    that alone exceeds `megabytes`.
     """
     return View(assemble(view_data(source, tokens, words, checkpoints, rows, megabytes, title)))
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -22,19 +21,10 @@ CHANCES = 65535
 class Predictions:
     """Predictions of all sequences and steps of a page, with one shared list of words."""
 
-    def __init__(self, rows: list[TokenRow], text: Text | None) -> None:
-        tokens = pd.DataFrame({"id": np.concatenate([row.ids for row in rows])})
-        tokens["name"] = np.concatenate([row.names for row in rows])
-        names = tokens.drop_duplicates().groupby("id")["name"]
-        self._named = names.first()[
-            names.size() == 1
-        ].to_dict()  # an id with several names is shown as itself
-        self._text = text or self._given_text
+    def __init__(self, text: Text | None) -> None:
+        self._text = text or str
         self._places = {IGNORE: -1}
         self.words: list[str] = []
-
-    def _given_text(self, i: int) -> str:
-        return self._named.get(i, str(i))
 
     def packed(self, logits: Float[Tensor, "pos d_vocab"], row: TokenRow) -> dict[str, str]:
         """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN without a

@@ -28,8 +28,7 @@ class Opened:
 
     - `source`: a run, a `HeadModel`, or a cache or patterns as given. Sources other than runs have
       one step, 0;
-    - `task`: the task it was trained on, if known; `vocabulary`, `n_ctx`: the model's, None without
-      a model;
+    - `task`: the task it was trained on, if known; `vocabulary`: the model's, None without a model;
     - `strict`: true if a query does not see its own position.
     """
 
@@ -39,7 +38,6 @@ class Opened:
     about: str = ""
     task: Task | None = None
     vocabulary: int | None = None
-    n_ctx: int | None = None
     strict: bool = False
 
     def model(self, step: int) -> Any:
@@ -65,7 +63,7 @@ def opened(source: Any, checkpoints: int) -> Opened:
         source = opened_model(source)
         title, steps = source.name, [0]
         if not isinstance(source, OurModel):
-            return Opened(source, title, steps, vocabulary=source.d_vocab, n_ctx=source.n_ctx)
+            return Opened(source, title, steps, vocabulary=source.d_vocab)
         cfg, task = source.module.cfg, source.module.trained_on
     else:
         title = "Cached attention" if isinstance(source, ActivationCache) else "Attention patterns"
@@ -77,7 +75,6 @@ def opened(source: Any, checkpoints: int) -> Opened:
         described(cfg, task),
         task,
         cfg.d_vocab,
-        cfg.n_ctx,
         cfg.mask == "strict",
     )
 
@@ -145,8 +142,9 @@ def _of_unhooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
 
 @torch.no_grad()
 def _of_hooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
+    tokens = model.on_device(torch.from_numpy(ids)[None])
     with evaluating(model.module):
-        logits, cache = model.module.run_with_cache(torch.from_numpy(ids)[None].to(model.device))  # type: ignore[operator]
+        logits, cache = model.module.run_with_cache(tokens)  # type: ignore[operator]
         return _of_cache(cache, 0, logits[0].float().cpu())
 
 

@@ -1,6 +1,5 @@
 """Sequences of a page: user-given ids or words, and the text of each token."""
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
     `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a
     function.
     """
-    if words is None or is_nested(words):
+    if words is None:
         words = task
     if (
         getattr(words, "words", None) is not None
@@ -57,15 +56,9 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
         return Distinct(lambda i: str(words.get(i, i)))
     require(
         words is None or words is task or callable(words),
-        f"words is {shown(words)}, but must be a tokenizer with `decode`, a mapping or a function from ids to text, or "
-        "the text of each token.",
+        f"words is {shown(words)}, but must be a tokenizer with `decode`, a mapping or a function from ids to text.",
     )
     return Distinct(words) if callable(words) else None
-
-
-def is_nested(words: Any) -> bool:
-    """Return True if `words` has the text of each position."""
-    return isinstance(words, list | tuple | np.ndarray)
 
 
 def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
@@ -87,20 +80,11 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
     return token_rows
 
 
-def given_rows(
-    tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None
-) -> list[TokenRow]:
+def given_rows(tokens: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
     """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's
     vocabulary size, or None.
     """
     rows = _nested(tokens)
-    names: list[Any] = [None] * len(rows)
-    if is_nested(words):
-        names = _nested(words)
-    require(
-        len(names) == len(rows),
-        f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.",
-    )
     of_words = any(isinstance(token, str) for token in chain(*rows))
     if vocabulary is None:  # patterns alone: equal texts are equal tokens
         least, last = -MOST_ID, MOST_ID
@@ -110,36 +94,23 @@ def given_rows(
         least, last = 0, vocabulary - 1
         known = _inverse(text, vocabulary, of_words)
     token_rows = []
-    for row, of_row in zip(rows, names, strict=True):
+    for row in rows:
         require(len(row) > 0, "The sequence has 0 positions, but must have at least 1.")
-        ids = [_id(token, known, last) for token in row] if of_words else _whole(row)
+        ids = [_id(token, known, last) for token in row]
         for i in ids:
             if not least <= i <= last:
                 raise ConfigError(
                     f"tokens holds {shown(i)}, which is outside the vocabulary: ids are {least} to {last}."
                 )
-        if of_row is not None:
-            size = len(ids)
-            require(
-                len(of_row) == size,
-                f"words has {len(of_row)} names, but the sequence has {size} positions.",
-            )
-            named = of_row
-        elif of_words and vocabulary is None:
-            named = row
-        else:
-            named = list(map(text or str, ids))
-        token_rows.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
+        names = list(map(text or str, ids))
+        if of_words and vocabulary is None:
+            names = list(map(str, row))
+        token_rows.append(TokenRow(np.array(ids, dtype=np.int64), names))
     return token_rows
 
 
 def _nested(tokens: Any) -> list[list[Any]]:
     if isinstance(tokens, Tensor | np.ndarray):
-        shape = list(tokens.shape)
-        require(
-            len(shape) in (1, 2),
-            f"tokens has the shape {shape}, but must be [pos] or [batch, pos].",
-        )
         tokens = tokens.tolist()
     if isinstance(tokens, str):
         if re.fullmatch(r"[-\d\s,]+", tokens):  # ids may have commas between them
@@ -158,18 +129,6 @@ def _nested(tokens: Any) -> list[list[Any]]:
     return [rows]
 
 
-def _whole(row: list[Any]) -> list[int]:
-    ids = []
-    for token in row:
-        try:
-            ids.append(index(token))
-        except TypeError:
-            raise ConfigError(
-                f"tokens holds {shown(token)}, but must hold ids, words, or sequences of them."
-            ) from None
-    return ids
-
-
 def _inverse(text: Distinct | None, vocabulary: int, of_words: bool) -> dict[str, int]:
     """Return the id of each word; empty if none is looked up."""
     if text is None or vocabulary > MOST_WORDS or not of_words:
@@ -179,15 +138,12 @@ def _inverse(text: Distinct | None, vocabulary: int, of_words: bool) -> dict[str
 
 def _id(token: Any, known: dict[str, int], last: int) -> int:
     """Return the id of a word. A number that is not a word is an id."""
-    if token in known:
+    if isinstance(token, str) and token in known:
         return known[token]
     try:
-        return int(token)
+        return int(token) if isinstance(token, str) else index(token)
     except (TypeError, ValueError):
-        near = (
-            difflib.get_close_matches(str(token)[:100], known, n=1) if len(known) < 10_000 else []
-        )
-        hint = f"did you mean {shown(near[0])}?" if near else f"ids are 0 to {last}."
         raise ConfigError(
-            f"tokens holds {shown(token)}, which is not a word of the model's vocabulary; {hint}"
+            f"tokens holds {shown(token)}, but must hold words of the vocabulary, ids up to {last}, or "
+            "sequences of them."
         ) from None

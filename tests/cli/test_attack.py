@@ -19,8 +19,8 @@ QUICK = ["--questions", "6", "--sweeps", "1"]
 
 
 def test_an_untrained_run_is_refuted_with_the_worst_sequence_in_lines(root, tmp_path, capsys):
-    csv, picture = tmp_path / "worst.csv", tmp_path / "worst.svg"
-    outputs = f"--root {root} --csv {csv} --out {picture}".split()
+    csv = tmp_path / "worst.csv"
+    outputs = f"--root {root} --csv {csv}".split()
     with pytest.raises(SystemExit) as stopped:
         main(["attack", "plain", *QUICK, *outputs])
     assert stopped.value.code == 1
@@ -40,10 +40,6 @@ def test_an_untrained_run_is_refuted_with_the_worst_sequence_in_lines(root, tmp_
         start = 9 + 5 * position
         assert roles[start : start + 5].strip() == role
     assert len(lines["role"].split()) == 4
-    drawn = picture.read_text().replace("−", "-")
-    for _, row in expected.table.head(3).iterrows():
-        words = f"answer {row['answer']}, rival {row['mistaken_for']}, margin {row['margin']:.2f}"
-        assert words in drawn
 
 
 def test_a_run_that_stands_exits_with_0(capsys):

@@ -68,10 +68,8 @@ def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys
         ),
         (["train", "mutlihop", "--help"], "There is no task 'mutlihop'; did you mean 'multihop'?"),
         (["train", *TINY, "--root", "/not/there/runs"], "--root is '/not/there/runs'"),
-        (["sample", "induction", "--rows", "0"], "rows is 0"),
         (["runs", "/nowhere/at/all"], "no runs in /nowhere/at/all"),
         (["train", *TINY, "--stop-at-accuracy", "90"], "RunConfig.stop_at_accuracy is 90.0"),
-        (["train", *TINY, "--device", "quantum"], "device 'quantum' cannot be used here"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_exit_code_2(fails, tmp_path, monkeypatch, args, words):
@@ -102,11 +100,8 @@ def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(fails, tmp_path):
     assert "Traceback" not in printed
 
 
-def long_training(root):
-    """Start `ihlab train` in a process, wait for its first checkpoint, and return its arguments and
-    the process.
-    """
-    args = ["train", "--root", str(root), *TINY, "--steps", "200000", "--eval-growth", "1"]
+def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
+    args = ["train", "--root", str(tmp_path), *TINY, "--steps", "200000", "--eval-growth", "1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "ihlab", *args],
         stderr=subprocess.PIPE,
@@ -114,13 +109,8 @@ def long_training(root):
         text=True,
     )
     deadline = time.monotonic() + 120
-    while not list(root.rglob("step-0.safetensors")) and time.monotonic() < deadline:
+    while not list(tmp_path.rglob("step-0.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return args, process
-
-
-def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
-    args, process = long_training(tmp_path)
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -131,16 +121,6 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
     [folder] = tmp_path.iterdir()
     assert Run.open(folder).checkpoints[-1] > 0
     assert json.loads((folder / "config.json").read_text())["steps"] == 200_000
-
-
-def test_a_command_that_the_system_ends_says_how_to_go_on(tmp_path):
-    """As the kernel kills when memory runs out."""
-    args, process = long_training(tmp_path)
-    os.kill(process.pid, signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    assert "ihlab: The system ended this command: it was killed, or memory ran out." in errors
-    assert errors.endswith(f"To go on from the last checkpoint: ihlab {' '.join(args)}\n")
 
 
 def test_a_panic_of_a_library_is_one_sentence(fails, monkeypatch):
@@ -214,9 +194,7 @@ def test_naming_a_field_changes_that_field_alone(monkeypatch, given, changed):
     monkeypatch.setattr("ihlab.training.train.train", caught)
     with pytest.raises(SystemExit):
         main(["train", *given])
-    usual = RunConfig(task=TASK, model=MODEL)
-    assert RunConfig() == usual
-    assert asked == [usual.replace(**changed)]
+    assert asked == [RunConfig(task=TASK, model=MODEL).replace(**changed)]
     assert type(asked[0].task) in TASKS.values()
     assert type(asked[0].model) is ModelConfig
 
@@ -233,6 +211,3 @@ def test_runs_are_written_as_a_table_and_piped_names_are_whole(tmp_path, capsys,
     table = pd.read_csv(tmp_path / "runs.csv")
     assert table["run"].tolist() == [str(run)]
     assert {"status", "accuracy", "seconds", "problem"} <= set(table.columns)
-    with pytest.raises(SystemExit):
-        main(["runs", str(tmp_path / "runs"), "--csv", str(tmp_path / "runs.txt")])
-    assert "must end in .csv" in capsys.readouterr().err

@@ -44,8 +44,6 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     pd.testing.assert_frame_equal(
         written[scores.columns], scores, check_dtype=False, rtol=1e-5, atol=1e-6
     )
-    effective = written[written["pattern"] == "effective"]
-    assert set(effective["layer"][effective["prefix_matching"] > 0.9]) == {1}
     assert picture.read_text(encoding="utf-8").startswith("<?xml")
 
 
@@ -95,9 +93,7 @@ def test_a_text_is_read_with_the_models_tokenizer(tmp_path):
         assert shown(page) == tokens.split()
 
 
-def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_a_map(
-    tmp_path, capsys, monkeypatch
-):
+def test_of_many_heads_those_that_match_are_ablated_together(tmp_path, capsys, monkeypatch):
     """The trained GPT-2 with 32 heads that write nothing: 40 heads, of which 4 match prefixes."""
     monkeypatch.setenv("COLUMNS", "80")
     small = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float32)
@@ -110,11 +106,10 @@ def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_
                 part.bias.zero_()
     model.load_state_dict(small.state_dict(), strict=False)
     model.save_pretrained(tmp_path / "model")
-    table, picture = tmp_path / "heads.csv", tmp_path / "heads.svg"
-    main(["heads", "--hf", str(tmp_path / "model"), "--csv", str(table), "--out", str(picture)])
+    table = tmp_path / "heads.csv"
+    main(["heads", "--hf", str(tmp_path / "model"), "--csv", str(table)])
     printed = " ".join(capsys.readouterr().out.split())
     assert "8 more heads match less" in printed
-    assert "prefix matches: 4 on tokens read 4 times, 4 on tokens read twice." in printed
     assert re.search(
         r"Loss 0\.\d\d; without the 4 heads that match prefixes, ablated together: [5-9]\.\d\d; without 4 random",
         printed,
@@ -122,7 +117,3 @@ def test_of_many_heads_those_that_match_are_ablated_together_and_the_picture_is_
     written = pd.read_csv(table)
     assert (written["loss_rise"].notna() == written["matches_prefix"]).all()
     assert len(written) == 80
-    width, height = map(
-        float, re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', picture.read_text()).groups()
-    )
-    assert max(width, height) <= 24 * 72

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
-from ihlab.cli.paths import check_output, find_run, write_picture
+from ihlab.cli.paths import check_output, find_run
 from tasks.config import ConfigError
 
 
@@ -33,19 +32,3 @@ def test_outputs_are_checked(root, tmp_path, monkeypatch):
     ):
         with pytest.raises(ConfigError, match="inside the run's folder"):
             check_output("--csv", inside, (".csv",), run)
-
-
-def test_the_same_picture_is_the_same_file(tmp_path, capsys):
-    for kind, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
-        paths = [tmp_path / f"{name}.{kind}" for name in ("one", "two")]
-        for path in paths:
-            figure = Figure()
-            figure.subplots().plot([1, 2])
-            write_picture(figure, path)
-        contents = [path.read_bytes() for path in paths]
-        assert contents[0] == contents[1]
-        assert contents[0].startswith(start)
-    printed = capsys.readouterr().out.splitlines()
-    assert [line.partition(": ")[0] for line in printed] == [
-        str(tmp_path / name) for name in ("one.svg", "two.svg", "one.png", "two.png")
-    ]

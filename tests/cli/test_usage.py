@@ -14,17 +14,9 @@ from ihlab.cli.usage import in_one_sentence
             "--steps takes INT, not 'abc'. For all options: ihlab train induction --help",
         ),
         (
-            "heads run --rows 2.5",
-            "--rows takes {None}|INT, not '2.5'. For all options: ihlab heads --help",
-        ),
-        (
             "train induction --stepss 3",
             "Unrecognized options: --stepss, 3. Perhaps you meant --steps INT. For all options: "
             "ihlab train induction --help",
-        ),
-        (
-            "train induction --lr",
-            "Missing value for argument '--lr'. Expected 1 values. For all options: ",
         ),
         ("shift", "Missing from ihlab shift: RUN. For all options: ihlab shift --help"),
         (

@@ -53,13 +53,6 @@ def test_a_picture_of_a_studys_own_can_be_explored(name):
     assert figure.layout.title.text
 
 
-def test_a_view_to_explore_says_which_questions_compare_a_cell():
-    width = live()["width"]
-    figure = width.draw_interactive(Folder(HOMES["width"]).data(), "laptop")
-    told = " ".join(trace.hovertemplate or "" for trace in figure.data)
-    assert [ask.id for ask in width.asks if ask.id not in told] == []
-
-
 def test_what_is_made_without_names():
     usual = ["figure1a", "figure1b", "figure2", "figure8", "figure9", "table5"]
     assert sorted(name for name, found in declared(FIGURES).items() if found.by_default) == usual

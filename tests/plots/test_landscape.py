@@ -21,6 +21,7 @@ def bowl(points=7):
 def test_contours_are_where_the_loss_is_their_level():
     axes = Figure().subplots()
     loss_field(axes, bowl(41), spacing=0.25)
+    assert [line.get_xydata().tolist() for line in axes.get_lines()] == [[[0, 1]]]  # the corner
     contours = axes.collections[0]
     for level, path in zip(contours.levels, contours.get_paths(), strict=True):
         if len(path.vertices):
@@ -34,12 +35,6 @@ def test_streamlines_run_downhill():
     for line in axes.collections[1].get_segments():
         losses = line[:, 0] ** 2 + (1 - line[:, 1]) ** 2
         assert np.all(np.diff(losses) <= 1e-9)
-
-
-def test_the_corner_is_marked():
-    axes = Figure().subplots()
-    loss_field(axes, bowl())
-    assert [line.get_xydata().tolist() for line in axes.get_lines()] == [[[0, 1]]]
 
 
 def test_each_path_has_a_line_and_a_dot_and_all_share_one_label():

@@ -9,10 +9,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ihlab.plots import views
+from ihlab.plots import interactive, views
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.head_map import head_map
-from ihlab.plots.heads import attention_pattern, shift_training, shift_weights
+from ihlab.plots.heads import attention_pattern, shift_weights
 from ihlab.plots.style import new_figure, write_picture
 from tasks import ConfigError
 from tests.plots.test_head_map import table as head_table
@@ -66,7 +66,7 @@ def on_axes(draw, *arguments):
 DRAWN = {
     "attention_pattern": lambda: on_axes(attention_pattern, np.eye(2), ["a", "b"]),
     "head_map": lambda: head_map(head_table(4, 2), "a run"),
-    "shift_training": lambda: shift_training(SHIFTS, "a run"),
+    "shift_weights": lambda: on_axes(shift_weights, SHIFTS, 0, 0),
     "views.curves": lambda: views.curves("step", "accuracy", colors="curve")(table()),
     "views.dots": lambda: views.dots("curve", "accuracy", log=True)(table().query("step > 0")),
 }
@@ -99,25 +99,7 @@ def test_wider_windows_have_a_line_for_each_weight():
     shift_weights(axes, metrics, layer=0, kv_head=11)
     lines = axes.get_lines()[:6]
     assert [list(line.get_ydata()) for line in lines] == [[i, 10 + i] for i in range(6)]
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 6
     assert "2 tokens before" in lines[2].get_label()
-
-
-def test_shift_training_has_axes_for_every_head_and_one_legend():
-    heads = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
-    names = ("alpha1", "alpha2", "beta1", "beta2")
-    columns = {
-        f"{name}_{at}.{g}": [at + g / 10, i] for at, g in heads for i, name in enumerate(names)
-    }
-    figure = shift_training(pd.DataFrame({"step": [0, 5], **columns}), "a run")
-    assert [axes.get_title() for axes in figure.axes] == [
-        f"key/value head {at}.{g}" for at, g in heads
-    ]
-    assert [axes.get_lines()[3].get_ydata().tolist() for axes in figure.axes] == [
-        [at + g / 10, 3] for at, g in heads
-    ]
-    [legend] = figure.legends
-    assert len(legend.get_texts()) == 4
 
 
 def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():
@@ -127,4 +109,4 @@ def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():
     ):
         shift_weights(new_figure(1, 1).subplots(), metrics, layer=0, kv_head=0)
     with pytest.raises(ConfigError, match=r"^The metrics have no alpha and beta: they are"):
-        shift_training(metrics[["step"]], "a vanilla run")
+        interactive.shift_weights(metrics[["step"]])

@@ -47,7 +47,6 @@ def test_evaluations_are_the_metrics_of_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("points", "steps"),
     [
-        ([(0, 0.1), (50, 0.9), (96, 0.95), (110, 0.99)], 50),
         ([(0, 0.1), (50, 0.2), (96, 0.9), (110, 0.99)], 96),  # the last step that counts
         (
             [(0, 0.1), (50, 0.2), (96, 0.89), (110, 0.99)],

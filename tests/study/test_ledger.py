@@ -25,23 +25,23 @@ def printed(tmp_path, *claims: dict[str, object]) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
+NUMBER = {"value": 2.0, "confidence": 1.0, "verdict": "holds", "right_side": "below"}
+UNTESTED = {"verdict": NOT_TESTED["verdict"], "why": "None."}
+
+
 @pytest.mark.parametrize(
-    ("fields", "line"),
+    ("fields", "known"),
     [
-        ({}, "undecided  Heads form [early].  nothing [unbounded, unbounded]  > 0.5"),
-        (
-            {"value": 2.0, "confidence": 1.0, "verdict": "holds", "right_side": "below"},
-            "holds  Heads form [early].  2  < 0.5",
-        ),
-        (
-            {"verdict": NOT_TESTED["verdict"], "why": "None."},
-            "not tested at this scale  Heads form [early].",
-        ),
+        ({}, ["undecided", "nothing [unbounded, unbounded]", "> 0.5"]),
+        (NUMBER, ["holds", "2", "< 0.5"]),
+        (UNTESTED, ["not tested at this scale"]),
     ],
 )
-def test_a_claim_is_printed_with_what_is_known_of_it(tmp_path, fields, line):
+def test_a_claim_is_printed_with_what_is_known_of_it(tmp_path, fields, known):
     lines = printed(tmp_path, {**UNDECIDED, **fields}).splitlines()
-    assert f"figure1a smoke  {line}" in [re.sub("  +", "  ", each).rstrip() for each in lines]
+    verdict, *number = known
+    expected = ["figure1a smoke", verdict, "Heads form [early].", *number]
+    assert re.split("  +", lines[1].strip()) == expected
 
 
 def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path):
@@ -95,12 +95,11 @@ def test_a_summary_may_be_a_table(folder):
     ]
 
 
-@pytest.mark.parametrize(("said", "shown"), [("a < b", "<p>a &lt; b</p>"), (DATA, "<pre>| x |\n")])
-def test_a_notebook_shows_the_picture_and_the_summary(folder, said, shown):
-    folder.publish(Made(summary=said), DATA)
+def test_a_notebook_shows_the_picture_and_the_summary(folder):
+    folder.publish(Made(summary="a < b"), DATA)
     page = folder._repr_mimebundle_()["text/html"]
     assert page.startswith('<img style="max-width: 100%" src="data:image/svg+xml;base64,PD94b')
-    assert shown in page
+    assert "<p>a &lt; b</p>" in page
 
 
 def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):

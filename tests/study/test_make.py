@@ -1,6 +1,4 @@
-"""From experiments to their folders, one after another. Nothing is trained here: a worker pool is
-planted.
-"""
+"""From an experiment to its folder. Nothing is trained here: a worker pool is planted."""
 
 import pandas as pd
 import pytest
@@ -27,9 +25,9 @@ def config(seed: int) -> RunConfig:
 class Seeds(Made):
     """An experiment whose runs are those of the given seeds, and in a second stage one more."""
 
-    def __init__(self, name, *seeds, more=()):
+    def __init__(self, *seeds, more):
         super().__init__()
-        self.name, self.seeds, self.more = name, seeds, more
+        self.seeds, self.more = seeds, more
 
     def runs(self, scale):
         return [Planned("curve", config(seed)) for seed in self.seeds]
@@ -57,19 +55,9 @@ def events(monkeypatch):
     return found
 
 
-def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_trained_twice(
-    events, tmp_path
-):
-    chosen = [Seeds("one", 0, 1), Seeds("two", 1, 2, more=[3])]
-    folders = [Folder(tmp_path / "figures" / experiment.name, "smoke") for experiment in chosen]
-
-    def published(experiment, folder):
-        assert (folder.path / "claims.json").exists()
-        events.append(folder.experiment)
-
-    n_runs = make(
-        chosen, folders, 1, "cpu", tmp_path / "runs", Console(quiet=True), published=published
-    )
-    assert events == [[0, 1], "one", [2], [3], "two"]
-    assert n_runs == 5
-    assert folders[1].data()["x"].tolist() == [1, 2, 3]
+def test_no_run_is_trained_twice_and_the_second_stage_follows_the_first(events, tmp_path):
+    folder = Folder(tmp_path / "made", "smoke")
+    experiment, quiet = Seeds(1, 2, more=[2, 3]), Console(quiet=True)
+    assert make(experiment, folder, 1, "cpu", tmp_path / "runs", quiet) == 4
+    assert events == [[1, 2], [3]]
+    assert folder.data()["x"].tolist() == [1, 2, 2, 3]

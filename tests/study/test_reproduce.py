@@ -23,42 +23,21 @@ def reproduced(tmp_path_factory):
     return root, folders, console.export_text()
 
 
-def test_every_file_is_there(reproduced):
-    _, [folder], _ = reproduced
-    names = {path.name for path in folder.path.iterdir()}
-    assert names == {
-        "data.csv", "curves.csv", "claims.json", "summary.md", "manifest.json", "figure1b.svg",
-    }  # fmt: skip
+def test_the_folder_the_ledger_and_the_manifest_are_of_all_runs(reproduced):
+    root, [folder], printed = reproduced
+    files = ["claims.json", "curves.csv", "data.csv", "figure1b.svg", "manifest.json", "summary.md"]
+    assert sorted(path.name for path in folder.path.iterdir()) == files
     page = (folder.home / "README.md").read_text(encoding="utf-8")
-    assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace(
-        "\\", ""
-    )
-
-
-def test_the_table_holds_every_seed_of_every_curve(reproduced):
-    _, [folder], _ = reproduced
+    assert folder.summary() in page.replace("\\", "")
     data, curves = folder.data(), folder.curves()
     assert data.groupby("curve")["seed"].nunique().tolist() == [2] * 6
-    assert len(data) == 12
-    assert curves["step"].max() == 12
     known = ["curve", "lr", "seed"]
     last = curves.groupby(known, sort=False)["accuracy_first"].last()
     assert data.set_index(known)["final"].to_dict() == pytest.approx(last.to_dict())
-
-
-def test_the_ledger_shows_every_claim_and_verdict(reproduced):
-    _, [folder], printed = reproduced
-    for claim in folder.claims():
-        assert claim["verdict"] in printed
-        assert claim["seeds"] == 2
+    assert all(claim["verdict"] in printed for claim in folder.claims())
     assert "12 runs and 1 figures" in printed
-
-
-def test_the_manifest_has_runs_devices_and_versions(reproduced):
-    root, [folder], _ = reproduced
     manifest = json.loads((folder.path / "manifest.json").read_text())
-    assert manifest["runs"] == len(list((root / "runs").iterdir()))
-    assert (manifest["scale"], len(manifest["devices"])) == ("smoke", 1)
+    assert manifest["runs"] == len(list((root / "runs").iterdir())) == 12
     assert manifest["versions"]["torch"]
     assert str(root) not in json.dumps(manifest)
 

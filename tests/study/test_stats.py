@@ -18,12 +18,9 @@ pytestmark = pytest.mark.slow
 NEVER = [math.inf] * 5
 UNKNOWN = {
     "one value": stats.mean([0.5]),
-    "no value against two": stats.difference([], [1.0, 2.0]),
     "an infinite value": stats.mean([1.0, 2.0, math.inf]),
-    "a missing value": stats.difference([1.0, math.nan, 2.0], [1.0, 2.0]),
     "times never reached": stats.ratio_of_times(NEVER, NEVER, 1000.0),
     "no hits against some": stats.share_difference(0, 0, 1, 2),
-    "empty clusters": stats.clustered_share([0, 0], [0, 0]),
     "a missing accuracy": stats.mean_accuracy([0.5, math.nan], 64),
 }
 
@@ -68,9 +65,6 @@ def test_a_run_that_never_gets_there_is_known_to_be_slower_than_the_horizon():
     assert estimate.value == pytest.approx(
         np.median([x / 1000 for x in a] * 4 + [x / 400 for x in a])
     )
-    turned = stats.ratio_of_times([400.0, never, never, never, never], a, 1000.0)
-    assert turned.high == math.inf
-    assert turned.low == pytest.approx(400 / 120)
 
 
 NEVER_OF = {n: [100.0, 110.0, 120.0, 130.0, 140.0][: 5 - n] + [math.inf] * n for n in range(6)}
@@ -102,31 +96,22 @@ def test_a_shift_takes_what_is_missing_as_unfavourably_as_it_can_be():
 
 
 def test_clusters_that_agree_get_the_exact_binomial_interval():
-    from scipy.stats import binomtest
-
     estimate = stats.clustered_share([1] * 5, [9] * 5)
-    exact = binomtest(5, 45).proportion_ci(method="exact")
+    exact = scipy_stats.binomtest(5, 45).proportion_ci(method="exact")
     assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
         (1 / 9, exact.low, exact.high)
     )
-    none, all_ = (
-        stats.clustered_share([0, 0, 0], [4, 4, 4]),
-        stats.clustered_share([4, 4, 4], [4, 4, 4]),
-    )
-    assert (none.low, all_.high) == (0.0, 1.0)
-    assert none.high == pytest.approx(1 - all_.low)
-    assert all_.low < 0.75
+    every = stats.clustered_share([4, 4, 4], [4, 4, 4])
+    assert (every.low < 0.75, every.high) == (True, 1.0)
 
 
 def test_clusters_that_are_all_or_nothing_count_as_few():
     """Six of 100, half of them all hits: deff = 120, and n* = 600 / 120 (t(599) / t(5))^2 = 5
     (1.96393 / 2.57058)^2.
     """
-    from scipy.stats import beta
-
     estimate = stats.clustered_share([100, 100, 100, 0, 0, 0], [100] * 6)
     half = 5 * (1.96393 / 2.57058) ** 2 / 2
-    assert estimate.low == pytest.approx(beta.ppf(0.025, half, half + 1), abs=1e-4)
+    assert estimate.low == pytest.approx(scipy_stats.beta.ppf(0.025, half, half + 1), abs=1e-4)
     assert estimate.high == pytest.approx(1 - estimate.low)
 
 
@@ -150,12 +135,8 @@ def test_a_size_below_a_margin_is_two_one_sided_tests(gap):
 
 
 SAMPLES = {
-    "mean within": stats.mean([0.11, 0.35, 0.02, 0.48, 0.3], stats.SHARE),
     "correlation": stats.mean_correlation([0.3, 0.9, 0.75, -0.1]),
-    "shift, one unknown": stats.shift([0.3, 0.1, 0.9, 0.4, -0.2, 0.5, math.nan], [0.0] * 7),
-    "none of 16": stats.share(0, 16),
     "share difference": stats.share_difference(14, 16, 5, 8),
-    "clustered": stats.clustered_share([3, 1, 4, 1], [5, 5, 5, 5]),
     "size": stats.size(stats.difference([0.1, 0.5, 0.3], [0.2, 0.9, 0.4, 0.4])),
     "ratio": stats.ratio_of_times([3.0, 1.0, 4.0, 1.5], [5.0, 9.0, 2.6, math.inf], 10.0),
     "two-way": stats.two_way_difference(np.random.default_rng(0).random((4, 9)), np.zeros((3, 9))),
@@ -166,26 +147,13 @@ SAMPLES = {
 def test_a_p_value_is_at_most_05_exactly_where_the_interval_excludes_the_threshold(name):
     """And so at every other level: on either side of each end of the interval at that level."""
     estimate, seen = SAMPLES[name], set()
-    for level in (0.5, 0.9, 0.95, 0.99):
+    if estimate.confidence == 0.95:
+        assert estimate.interval_at(0.95) == (estimate.low, estimate.high)
+    for level in (0.5, 0.95, 0.99):
         low, high = estimate.interval_at(level)
-        assert (
-            level != 0.95
-            or estimate.confidence < 0.95
-            or (low, high) == (estimate.low, estimate.high)
-        )
-        ends = [end for end in (low, high) if math.isfinite(end)]
-        for threshold in (
-            -1.5,
-            -0.3,
-            0.0,
-            0.3,
-            0.5,
-            1.5,
-            *(end + by for end in ends for by in (-1e-6, 1e-6)),
-        ):
+        for threshold in (-1.5, 0.0, 0.5, low - 1e-6, low + 1e-6, high - 1e-6, high + 1e-6):
             p, excluded = estimate.p_value(threshold), threshold < low or threshold > high
             assert (p <= 1 - level + 1e-9) == excluded, (level, threshold, p)
-            assert stats.SMALLEST_P <= p <= 1
             seen.add(excluded)
     assert seen == {True, False}
     assert estimate.p_value(estimate.value) > 1 - 1e-9
@@ -195,25 +163,23 @@ def test_p_values_of_means_are_students_and_welchs():
     rng = np.random.default_rng(0)
     for n, m in ((2, 2), (3, 8), (16, 5)):
         a, b = rng.normal(0.4, 0.3, n), rng.normal(0.1, 0.9, m)
-        for threshold in (-0.2, 0.0, 0.35):
-            one, two = stats.mean(a.tolist()), stats.difference(a.tolist(), b.tolist())
-            assert one.p_value(threshold) == pytest.approx(
-                scipy_stats.ttest_1samp(a, threshold).pvalue, rel=1e-5
-            )
-            expected = scipy_stats.ttest_ind(a - threshold, b, equal_var=False).pvalue
-            assert two.p_value(threshold) == pytest.approx(expected, rel=1e-5)
+        one, two = stats.mean(a.tolist()), stats.difference(a.tolist(), b.tolist())
+        student = scipy_stats.ttest_1samp(a, 0.35).pvalue
+        welch = scipy_stats.ttest_ind(a - 0.35, b, equal_var=False).pvalue
+        found = one.p_value(0.35), two.p_value(0.35)
+        assert found == pytest.approx((student, welch), rel=1e-5)
 
 
-@pytest.mark.parametrize(("n", "m"), [(3, 3), (4, 7), (8, 8)])
+@pytest.mark.parametrize(("n", "m"), [(3, 3), (4, 7)])
 def test_p_values_of_shifts_and_ratios_are_mann_and_whitneys(n, m):
     rng = np.random.default_rng(n)
     a, b = rng.random(n), rng.random(m) + 0.2
-    for threshold in (-0.6, -0.2, 0.0, 0.5):
+    for threshold in (-0.6, 0.0):
         expected = scipy_stats.mannwhitneyu(a - threshold, b, method="exact").pvalue
         assert stats.shift(a.tolist(), b.tolist()).p_value(threshold) == pytest.approx(
             expected, rel=1e-6
         )
-    for ratio in (0.1, 0.5, 1.0, 3.0):
+    for ratio in (0.5, 3.0):
         expected = scipy_stats.mannwhitneyu(a, ratio * b, method="exact").pvalue
         assert stats.ratio_of_times(a.tolist(), b.tolist(), 9.0).p_value(ratio) == pytest.approx(
             expected, rel=1e-6
@@ -243,7 +209,6 @@ def test_share_is_clopper_and_pearsons_and_its_p_the_doubled_binomial_tail(n):
     ("a", "of_a", "b", "of_b", "low", "high"),
     [
         (56, 70, 48, 80, 0.0524, 0.3339),
-        (5, 56, 0, 29, -0.0381, 0.1926),
         (10, 10, 0, 20, 0.6791, 1.0000),
     ],
 )
@@ -267,30 +232,6 @@ def test_accuracies_never_count_more_rows_than_there_are(hits):
     assert high - 1e-9 <= estimate.high <= 1
 
 
-# Ranges
-
-
-@given(
-    st.lists(st.floats(0, 1), min_size=2, max_size=9),
-    st.lists(st.floats(0, 1), min_size=2, max_size=9),
-)
-def test_intervals_of_shares_stay_inside_their_range(a, b):
-    hits, n = sum(x > 0.5 for x in a), len(a)
-    cases = [
-        (stats.mean(a, stats.SHARE), 0),
-        (stats.difference(a, b, stats.DIFFERENCE), -1),
-        (stats.share(hits, n), 0),
-        (stats.share_difference(hits, n, sum(x > 0.5 for x in b), len(b)), -1),
-        (stats.mean_accuracy(a, 50), 0),
-        (stats.two_way_difference([a], [a]), -1),
-    ]
-    for estimate, least in cases:
-        for level in (0.5, 0.95, 0.999999):
-            low, high = estimate.interval_at(level)
-            assert least <= low <= estimate.value + 1e-9, estimate
-            assert estimate.value - 1e-9 <= high <= 1, estimate
-
-
 def test_mean_correlation_is_students_on_fishers_z():
     values = [0.2, 0.9, 0.5, 0.99]
     estimate, z = stats.mean_correlation(values), stats.mean(np.arctanh(values).tolist())
@@ -305,13 +246,10 @@ def test_mean_correlation_is_students_on_fishers_z():
 
 
 def test_two_way_difference_of_what_does_not_vary_is_not_certain():
-    for x, y in ((1.0, 0.0), (0.1, 0.3), (0.5, 0.5)):
-        estimate = stats.two_way_difference(np.full((3, 7), x), np.full((4, 7), y))
-        assert estimate.value == pytest.approx(x - y)
-        assert (estimate.low, estimate.high) == (-1.0, 1.0)
-        assert estimate.p_value(0.0) == 1.0
+    alike = stats.two_way_difference(np.full((3, 7), 0.1), np.full((4, 7), 0.3))
     single = stats.two_way_difference(np.array([[1.0, 0.0, 1.0]]), np.zeros((4, 3)))
-    assert (single.low, single.high) == (-1.0, 1.0)
+    for estimate in (alike, single):
+        assert (estimate.low, estimate.high, estimate.p_value(0.0)) == (-1.0, 1.0, 1.0)
 
 
 def test_two_way_difference_adds_the_variances_of_runs_and_problems():
@@ -332,8 +270,6 @@ def test_two_way_difference_adds_the_variances_of_runs_and_problems():
     ("call", "words"),
     [
         (lambda: stats.mean([5.0, 5.1], stats.SHARE), "A value is 5, but must be from 0 to 1"),
-        (lambda: stats.difference([5.0], [4.9], stats.DIFFERENCE), "A value is 5, but must be"),
-        (lambda: stats.shift([3.0], [0.0], (-2.0, 2.0)), "A value is 3, but must be from -2 to 2"),
         (lambda: stats.mean_correlation([0.5, 1.5]), "A value is 1.5, but must be from -1 to 1"),
         (lambda: stats.ratio_of_times([-1.0], [3.0], 10.0), "A value is -1, but must be from 0"),
         (lambda: stats.share(5, 3), "5 hits, but must be from 0 to 3, the number of trials"),

@@ -61,21 +61,20 @@ def hover(page, query, key):
     return page.locator("#tip")
 
 
-def pixels(page, selector="#pattern"):
+def pixels(page):
     """Red, green, blue and opacity [y, x, 4] of a canvas."""
     script = """canvas => {
         const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
         copy.drawImage(canvas, 0, 0);
         return [canvas.width, ...copy.getImageData(0, 0, canvas.width, canvas.height).data];
     }"""
-    width, *data = page.locator(selector).first.evaluate(script)
+    width, *data = page.locator("#pattern").evaluate(script)
     return np.array(data).reshape(-1, width, 4)
 
 
 @pytest.mark.parametrize("view", ["raw", "effective", "value2", "key2"])
 def test_hover_shows_the_token_and_the_models_number(show, run, view):
-    names = [f"t{i}" for i in range(len(ROW))]
-    page = show(run, names)
+    page = show(run, "t{}".format)
     page.locator(f"input[value={view}]").check()
     page.locator(".head").nth(5).click()
     assert chosen_head(page) == (1, 1)
@@ -89,8 +88,8 @@ def test_hover_shows_the_token_and_the_models_number(show, run, view):
         value, half_digit = number(tip.locator("b").inner_text())
         error = times * np.ptp(stored[query, : query + 1]) / 510
         assert value == pytest.approx(true[query, key], abs=error + half_digit + 1e-6)
-        assert view != "raw" or 2 * half_digit >= min(error, 1e-4), "more digits than are true"
-        assert tip.locator("span").inner_text() == f"query {query} ‘t{query}’ → key {key} ‘t{key}’"
+        said = f"query {query} ‘t{ROW[query]}’ → key {key} ‘t{ROW[key]}’"
+        assert tip.locator("span").inner_text() == said
     assert hover(page, 2, 5).locator("b").inner_text() == "not seen, it comes later"
 
 
@@ -102,14 +101,10 @@ def test_the_slider_moves_picture_and_numbers(show, run):
     page.keyboard.press("Home")
     assert page.locator("#at-step").inner_text() == "0"
     assert page.locator("#at-loss").inner_text() == "3.000"
-    assert page.locator("#at-accuracy").inner_text() == "0.000"
-    assert page.locator("#step").get_attribute("aria-valuetext") == "step 0"
     assert not np.array_equal(pixels(page), last)
     assert page.locator("#weights").inner_text() != weights
     page.keyboard.press("ArrowRight")
     assert page.locator("#at-step").inner_text() == "10"
-    page.keyboard.press("End")
-    assert np.array_equal(pixels(page), last)
 
 
 def test_legend_ends_at_the_largest_weight_of_all_steps_and_heads(show, run):
@@ -125,24 +120,15 @@ def test_legend_ends_at_the_largest_weight_of_all_steps_and_heads(show, run):
     assert signed  # or the second half of the test shows nothing
 
 
-def test_the_stripe_is_outlined_where_a_token_was_seen_before(show, run):
-    page = show(run)
-    script = "rects => rects.map(r => [r.getAttribute('y'), r.getAttribute('x')].map(Number))"
-    expected = [[q, k + 1] for q in range(len(ROW)) for k in range(q) if ROW[k] == ROW[q]]
-    assert sorted(page.locator("rect.stripe").evaluate_all(script)) == sorted(expected)
-    page.get_by_label("Induction stripe").uncheck()
-    assert page.locator("rect.stripe").count() == 0
-
-
 def test_token_text_stays_text(show, run):
     evil = (
         "<script>window.hacked = 1</script>",
         "</script><img src=x onerror='window.hacked=1'>",
         "<b>bold</b>",
     )
-    tokens = [*evil, *(str(i) for i in ROW[3:])]
-    page = show(run, tokens)
-    assert page.locator(".token").all_text_contents() == tokens
+    words = {3: evil[0], 4: evil[1], 5: evil[2], 7: "7"}
+    page = show(run, words)
+    assert page.locator(".token").all_text_contents() == [words[i] for i in ROW]
     page.locator(".token").nth(1).hover()
     assert (
         hover(page, 1, 0).locator("span").inner_text() == f"query 1 ‘{evil[1]}’ → key 0 ‘{evil[0]}’"
@@ -166,10 +152,6 @@ def test_the_plane_marks_alpha1_and_beta1_of_the_step_on_the_field(show, run):
     x, y = (alpha[0] - field["low"]) / side, (field["high"] - beta[0]) / side
     assert float(now.get_attribute("cx")) == pytest.approx(left + x * width)
     assert float(now.get_attribute("cy")) == pytest.approx(top + y * width)
-    # In the light the field is darker where its loss is lower.
-    shades, loss = pixels(page, "#field")[:, :, 0], np.array(field["loss"])[::-1]
-    at = np.linspace(0, len(shades) - 1, len(loss)).round().astype(int)
-    assert np.corrcoef(shades[np.ix_(at, at)].ravel(), loss.ravel())[0, 1] > 0.99
 
 
 def test_heads_are_sorted_by_a_score_and_filtered_by_layer(show):
@@ -188,10 +170,7 @@ def test_heads_are_sorted_by_a_score_and_filtered_by_layer(show):
     assert names.count() == 12
     page.locator("#least").fill("0.5")
     assert names.all_inner_texts() == ["2.1"]
-    page.locator(".head").first.click()
-    assert chosen_head(page) == (2, 1)
     page.locator("#layer").select_option(label="layer 0")
     assert names.count() == 0
     page.locator("#order").select_option(label="by layer")
     assert names.all_inner_texts() == ["0.0", "0.1", "0.2", "0.3"]
-    assert page.locator("#least").is_hidden()

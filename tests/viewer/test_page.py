@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import html
 import json
 import re
 from pathlib import Path
@@ -17,7 +16,7 @@ ROW = [3, 4, 5, 3, 4, 5]
 
 @pytest.fixture(scope="module")
 def page(run):
-    return view(run, ROW, EVIL).html
+    return view(run, range(6), dict(enumerate(EVIL))).html
 
 
 def element(page, name, attributes=""):
@@ -27,24 +26,6 @@ def element(page, name, attributes=""):
 def test_a_title_that_is_no_text_is_written_escaped(run, tmp_path):
     written = write_view(run, tmp_path / "page.html", ROW, title="r\udce9sum\udce9.txt")
     assert r"<title>r\udce9sum\udce9.txt" in written.read_text(encoding="utf-8")
-
-
-def test_nothing_loads(page):
-    without_namespace = page.replace('"http://www.w3.org/2000/svg"', "")  # a name, not an address
-    for way in (
-        "://",
-        "http:",
-        "src=",
-        "href=",
-        "url(",
-        "@import",
-        "fetch(",
-        "XMLHttp",
-        "import(",
-        "WebSocket",
-        "<link",
-    ):
-        assert way not in without_namespace, way
 
 
 def test_policy_allows_its_own_style_and_script_by_hash_and_nothing_else(page):
@@ -69,14 +50,6 @@ def test_the_file_is_the_page_and_the_same_each_time(run, tmp_path):
     assert first == tmp_path / "a" / "view.html"
     assert first.read_text(encoding="utf-8") == view(run, ROW).html
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_notebooks_get_the_page_in_a_sandboxed_frame(run):
-    shown = view(run, ROW, EVIL)
-    frame = shown._repr_html_()
-    assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == shown.html
-    assert 'sandbox="allow-scripts allow-downloads"' in frame
-    assert frame.count("<") == 2  # <iframe and </iframe
 
 
 @pytest.mark.slow

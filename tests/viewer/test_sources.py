@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import AutoModelForCausalLM
 
 from ihlab import ModelConfig, Transformer
 from ihlab.interp import head_scores
@@ -59,10 +59,7 @@ def test_patterns_are_taken_in_every_form_that_people_hold(patterns):
         data = view_data(form, WORDS)
         assert close(data, one)
         assert data["rows"][0]["tokens"] == WORDS
-    assert (data["title"], data["about"]) == ("Attention patterns", "2 layers of 3 heads")
-    assert data["steps"] == [0]
     assert data["metrics"] is data["path"] is data["beta"] is None
-    assert data["rows"][0]["predictions"] is None
     assert close(view_data(one[0], WORDS), one[:1])  # one layer
     assert close(view_data(one.to(torch.bfloat16), WORDS), one.to(torch.bfloat16).float())
 
@@ -84,7 +81,7 @@ def test_words_say_how_ids_read(patterns):
 
     ids = [7, 8, 9, 5, 7, 8]
     expected = [f"<{i}>" for i in ids]
-    for words in (Tokenizer(), "<{}>".format, {i: f"<{i}>" for i in ids}, expected):
+    for words in (Tokenizer(), "<{}>".format, {i: f"<{i}>" for i in ids}):
         for tokens in (ids, torch.tensor(ids), np.array([ids])):
             assert named(tokens, words) == expected
     for tokens in (ids, "7,8,9,5,7,8"):
@@ -108,18 +105,7 @@ def test_heads_are_tagged_by_what_they_attend_to():
     assert layer[3]["tags"] == [3]
     # Without a token that repeats, only what goes by position can be scored.
     [layer] = view_data(heads, list(range(n)))["heads"][0]
-    for head in layer:
-        assert head["scores"][0] is head["scores"][2] is None
-    assert layer[1]["tags"] == [1]
-
-
-def same_scores(data, model):
-    """The effective head scores of a model, after checking that a page has them at its last step."""
-    table = head_scores(model).query("pattern == 'effective'")
-    found = np.array([head["scores"] for layer in data["heads"][-1] for head in layer])
-    names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
-    assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
-    return table
+    assert [score is None for score in layer[1]["scores"]] == [True, False, True, False]
 
 
 GPT2 = Path(__file__).parents[1] / "interp" / "gpt2_induction"
@@ -131,23 +117,9 @@ def bridged():
     return TransformerBridge.boot_transformers(str(GPT2), device="cpu")
 
 
-def windowed():
-    """A model whose layers see the last 16 tokens only, and whose ids 1 and 2 are special."""
-    sizes = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
-    return MistralForCausalLM(
-        MistralConfig(vocab_size=50, num_key_value_heads=2, sliding_window=16, **sizes)
-    )
-
-
 OTHERS = {
     "transformers": lambda: AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float32),
     "bridge": bridged,
-    "window": windowed,
 }
 
 
@@ -160,15 +132,16 @@ def test_another_librarys_model_has_the_tags_of_head_scores_and_its_own_predicti
         other, ROW, {}
     )  # a bridge brings a tokenizer; by no words, ids read as themselves
     assert (data["title"], data["scored"]) == (type(other).__name__, "random tokens, repeated")
-    same_scores(data, other)
+    table = head_scores(other).query("pattern == 'effective'")
+    found = np.array([head["scores"] for layer in data["heads"][-1] for head in layer])
+    names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
+    assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
     with torch.no_grad():
         output = other(torch.tensor([ROW]))
     best = getattr(output, "logits", output)[0].topk(5).indices
     top = unpacked(data["rows"][0]["predictions"]["top"][0], "<u4").reshape(-1, 5)
     assert [[int(data["words"][i]) for i in at] for at in top] == best.tolist()
     assert list(data["rows"][0]["norms"]) == (["value"] if name == "bridge" else [])
-    compiled = torch.compile(other, backend="eager")
-    assert view_data(compiled, ROW, {})["title"] == data["title"]
 
 
 def test_predictions_are_the_models(model):
@@ -194,16 +167,14 @@ def test_predictions_are_the_models(model):
 
 def test_held_out_rows_have_the_tasks_targets(run):
     data = view_data(run, rows=3)
-    assert len(data["rows"]) == 3
     assert len({tuple(row["tokens"]) for row in data["rows"]}) == 3
     for row in data["rows"]:
         found = row["predictions"]
         assert found["asked"] == "target"
         scored = [at for at, i in enumerate(found["target"]) if i >= 0]
         assert 0 < len(scored) < 12
-        for at in scored:
-            assert data["words"][found["target"][at]] in row["tokens"][at + 1 : at + 2] or at == 11
-        assert np.isfinite(unpacked(found["loss"][-1], "<f4")[scored]).all()
+        for at in scored[:-1]:
+            assert data["words"][found["target"][at]] == row["tokens"][at + 1]
 
 
 def test_norms_are_those_of_the_values_that_weights_multiply(model):
@@ -229,10 +200,8 @@ def test_a_cache_and_its_model_show_the_same(model):
     assert of_cache["rows"][0]["predictions"] is None
     _, alone = model.run_with_cache(torch.tensor([ROW]), remove_batch_dim=True)
     assert close(view_data(alone, ROW), shown(of_model)[0])
-    for other, given, held in ((cache, rows[1:], 2), (alone, rows, 1)):
-        refusal = f"tokens has {len(given)} sequences, but the cache has {held}"
-        with pytest.raises(ConfigError, match=refusal):  # or texts of other sequences
-            view_data(other, given)
+    with pytest.raises(ConfigError, match="tokens has 1 sequences, but the cache has 2"):
+        view_data(cache, rows[1:])
 
 
 def test_a_models_words_are_looked_up(model):
@@ -240,7 +209,9 @@ def test_a_models_words_are_looked_up(model):
     data = view_data(model, "x y 3 7", words)
     assert data["rows"][0]["tokens"] == ["x", "y", "3", "7"]  # "3" is a word, 7 is none: an id
     assert data["rows"][0]["panels"] == view_data(model, [3, 4, 5, 7])["rows"][0]["panels"]
-    with pytest.raises(ConfigError, match="tokens holds 'why', which is not a word of the model's"):
+    with pytest.raises(
+        ConfigError, match="tokens holds 'why', but must hold words of the vocabulary"
+    ):
         view_data(model, ["x", "why"], words)
 
 
@@ -259,12 +230,15 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
         ("patterns", [WORDS, WORDS[:3]], "The sequences have 3 to 6 tokens, but patterns must be"),
         ("patterns", None, "tokens are not given, but only a run and its model have sequences"),
         ("patterns", [], "The sequence has 0 positions"),
-        ("patterns", 3, "tokens is 3, but must be ids or words"),
-        ("patterns", [1.5] * 6, "tokens holds 1.5, but must hold ids, words, or sequences of them"),
+        (
+            "patterns",
+            [1.5] * 6,
+            "tokens holds 1.5, but must hold words of the vocabulary, ids up to",
+        ),
         ("wide", WORDS, r"\[2, 3, 6, 5\].* as many queries as keys|6 queries and 5 keys"),
         ("nan", WORDS, "The pattern of head 0.1 is not finite at query 4"),
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
-        ("model", [1] * 13, "The sequence has 13 positions, but must have 1 to n_ctx=12"),
+        ("model", [1] * 13, "The tokens have 13 positions, but the model's n_ctx is 12"),
         (
             "linear",
             ROW,
@@ -283,14 +257,8 @@ def test_what_cannot_be_shown_is_one_sentence(model, patterns, source, tokens, s
     assert "\n" not in str(error.value)
 
 
-def test_rows_and_words_that_do_not_fit_are_named(patterns, run):
-    with pytest.raises(ConfigError, match="words has the text of 1, but tokens has 2 sequences"):
-        view_data(patterns, [WORDS, WORDS], [WORDS])
+def test_rows_and_words_that_do_not_fit_are_named(run):
     with pytest.raises(ConfigError, match="rows is 0, but must be 1 to 100"):
         view_data(run, rows=0)
     with pytest.raises(ConfigError, match="words is 3, but must be a tokenizer"):
         view_data(run, ROW, 3)
-    with pytest.raises(ConfigError, match="words has 2 names, but the sequence has 3 positions"):
-        view_data(run, ROW[:3], ["a", "b"])
-    with pytest.raises(ConfigError, match="words has the text of each position: give tokens, too"):
-        view_data(run, words=["a", "b"])

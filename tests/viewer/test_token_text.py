@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ihlab.viewer.token_text import Distinct, tokenizer_text
+from ihlab.viewer.token_text import tokenizer_text
 from ihlab.viewer.tokens import text_by
 
 
@@ -47,7 +47,5 @@ def test_no_two_ids_of_a_vocabulary_look_alike(make):
 
 
 def test_equal_texts_are_told_apart_by_their_ids():
-    text = Distinct({1: "a", 2: "a", 3: "b"}.get)
-    assert [text(i) for i in (2, 1, 3, 2)] == ["a", "a#1", "b", "a"]
     text = text_by({1: "a", 2: "a"}, None)
     assert [text(i) for i in (1, 2, 7)] == ["a", "a#2", "7"]

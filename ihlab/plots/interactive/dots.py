@@ -1,6 +1,6 @@
-"""One dot per seed of a study; hover names the run and the claims that use it."""
+"""One dot per seed of a study; hover names the run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,23 +23,12 @@ SYMBOLS = (
 """plotly's names of the markers of `ihlab.plots.views`."""
 GAP = 76
 """Pixels between two rows of panels."""
-LISTED = 6
-"""Number of claims that the text of a dot names; it counts the others."""
-
-Claims = Mapping[str, Iterable[Mapping[str, Any]]]
-"""The cells of a study that each claim compares, keyed by the claim's id. A cell maps columns to
-values.
-"""
 
 
-def dots(
-    view: Dots, data: pd.DataFrame, title: str = "", claims: Claims | None = None
-) -> go.Figure:
-    """Draw one dot per seed and a bar at the median: hover names the cell, the seed, the value and
-    the claims.
+def dots(view: Dots, data: pd.DataFrame, title: str = "") -> go.Figure:
+    """Draw one dot per seed and a bar at the median: hover names the cell, the seed and the value.
 
-    `claims`: the cells that each claim compares, keyed by its id. Infinite values are drawn at
-    "never". A click on the legend hides a colour.
+    Infinite values are drawn at "never". A click on the legend hides a colour.
     """
     names, shown, series = in_order(data, view.rows), view.shown(data), view.series(data)
     points = view.points(data).dropna(subset=["value_"])
@@ -50,7 +39,6 @@ def dots(
     if view.colors is None and len(series) > 1:
         points["cell_"] += points["color_"].map(lambda number: f": {escaped(series[number])}")
     points["cell_"] = points["cell_"].str.removeprefix(", ")
-    points["claims_"] = _entered(points, claims or {})
     points["lr"] = points.get("lr", np.nan)
     down, across = panel_grid(len(shown))
     inner = max(120, len(names) * (14 + 10 * len(series)))  # pixels of a panel
@@ -83,29 +71,6 @@ def dots(
     return lay_out(figure, title, down * (inner + GAP) - GAP)
 
 
-def _entered(runs: pd.DataFrame, claims: Claims) -> list[str]:
-    """Return the text that names the claims of each run."""
-    entered: list[list[str]] = [[] for _ in range(len(runs))]
-    for claim, cells in claims.items():
-        inside = np.zeros(len(runs), dtype=bool)
-        for cell in cells:
-            inside |= np.logical_and.reduce(
-                [runs[column] == value for column, value in cell.items() if column in runs]
-            )
-        for place in np.flatnonzero(inside):
-            entered[place].append(escaped(claim))
-    return [_listed(names) for names in entered]
-
-
-def _listed(names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    listed = ["<br>claims:", *names[:LISTED]]
-    if len(names) > LISTED:
-        listed.append(f"and {len(names) - LISTED} more")
-    return "<br>".join(listed)
-
-
 def _style(number: int, name: object) -> dict[str, Any]:
     marker = {"color": COLORS[number], "symbol": SYMBOLS[number], "size": 8, "line": {"width": 1.8}}
     return {"marker": marker, "name": escaped(name), "legendgroup": str(name)}
@@ -124,8 +89,8 @@ def _draw(
     """
     style = _style(number, series[number])
     points = points.assign(endless_=np.isinf(points["value_"]))
-    grouped: Any = points.groupby(["cell_", "lr", "claims_", "endless_"], dropna=False)
-    for (name, rate, claims, endless), alike in grouped:
+    grouped: Any = points.groupby(["cell_", "lr", "endless_"], dropna=False)
+    for (name, rate, endless), alike in grouped:
         column, value = ("never_", "never") if endless else ("value_", "%{x:.5~g}")
         tuned = "" if np.isnan(rate) else f", learning rate {rate:g}"
         figure.add_scatter(
@@ -136,7 +101,7 @@ def _draw(
             showlegend=False,
             **style,
             **cell,
-            hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{escaped(xlabel)}: {value}{claims}<extra></extra>",
+            hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{escaped(xlabel)}: {value}<extra></extra>",
         )
     bars = (
         points.groupby("middle_")
