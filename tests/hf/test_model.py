@@ -167,12 +167,12 @@ REFUSED = [
     ),
     (lambda: add_shift(maker()()), "The KVShiftLlamaForCausalLM is shifted already."),
     (
-        lambda: add_shift(plain(), window=65),
-        "shift_window is 65, but must be 2 to max_position_embeddings=64.",
+        lambda: add_shift(plain(), window=1025),
+        "shift_window is 1025, but must be 2 to max_position_embeddings=1024.",
     ),
     (
         lambda: add_shift(plain(), keys=False, values=False),
-        "shift_keys and shift_values are both False, but one must",
+        "shift_keys and shift_values are (False, False), but must be True or False, one of",
     ),
     (
         lambda: KVShiftConfig(shift_rule="partial_key_offset"),
