@@ -39,7 +39,6 @@ from pathlib import Path
 from typing import Any
 
 from ihlab.storage.stored import read_toml
-from ihlab.training.config import LONGEST_NAME as MOST_NAME_BYTES
 from ihlab.training.config import RunConfig
 from tasks.codec import from_plain
 from tasks.config import ConfigError, require
@@ -49,7 +48,7 @@ Values = dict[str, Any]
 """Values of fields, keyed by dotted name."""
 
 SWEEPING = ("grid", "zip", "seeds")
-LONGEST_NAME = 100
+LONGEST_NAME = 100  # bytes
 MOST_RUNS = 100_000
 
 
@@ -69,13 +68,7 @@ def read_grid(path: str | Path) -> list[Point]:
     lists that are empty or of different lengths, a field swept twice, two equal runs, and (naming
     the run) any value that its config rejects.
     """
-    try:
-        return _points(Path(path))
-    except RecursionError:
-        raise ConfigError(f"{path} nests tables or lists too deeply for a sweep.") from None
-
-
-def _points(path: Path) -> list[Point]:
+    path = Path(path)
     content = read_toml(path)
     fixed = {key: value for key, value in content.items() if key not in SWEEPING}
     base = {"name": path.stem, **_flat(fixed)}
@@ -181,10 +174,8 @@ def _point(base: Values, swept: Values) -> Point:
     ) as error:  # TypeError: configs do not check the types of a list's items
         raise ConfigError(f"The sweep's run ({shown(swept)}) is not possible: {error}") from None
     words = [re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values()]
-    name = "-".join([base["name"], *words])[:LONGEST_NAME]
-    return Point(
-        swept, config.replace(name=name.encode()[:MOST_NAME_BYTES].decode(errors="ignore"))
-    )
+    name = "-".join([base["name"], *words]).encode()[:LONGEST_NAME].decode(errors="ignore")
+    return Point(swept, config.replace(name=name))
 
 
 def _nested(values: Values) -> dict[str, Any]:

@@ -79,15 +79,9 @@ def train_all(
     """
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
-    may_be_stacked: dict[int, RunConfig] = {}
-    groups: dict[int, list[int]] = {}
-    for i, config in todo.items():
-        if config.digest in stacked:
-            may_be_stacked[i] = config
-        else:
-            groups[i] = [i]
+    may_be_stacked = {i: config for i, config in todo.items() if config.digest in stacked}
     members = {stack[0]: stack for stack in stacks(may_be_stacked, device)}
-    groups |= members
+    groups = {i: [i] for i in todo if i not in may_be_stacked} | members
 
     rows: dict[int, Row] = {}
 
@@ -215,11 +209,7 @@ def in_processes(
     try:
         while todo or running:
             while todo and idle:
-                worker = idle.pop()
-                others = [configs[other] for other, _ in running.values()]
-                index = next_job(todo, configs, worker.config, others)
-                todo.remove(index)
-                worker.config = configs[index]
+                worker, index = idle.pop(), todo.pop(0)
                 running[worker.submit(index, configs[index], job)] = index, worker
             finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
             for _, worker in running.values():
@@ -254,28 +244,6 @@ def costliest_first(
     `members`: number of runs trained with a config as a stacked model, if more than one.
     """
     return sorted(configs, key=lambda i: -_work(configs[i]) * (members or {}).get(i, 1))
-
-
-def next_job(
-    todo: Sequence[int],
-    configs: Mapping[int, RunConfig],
-    last: RunConfig | None,
-    others: Sequence[RunConfig],
-) -> int:
-    """Return the job that a worker does next: the first of `todo` that saves the most compiling.
-
-    First comes a job whose graph the worker has from its `last` run, then one whose graph no other
-    worker has: several that start runs of one kind would each compile it, while torch stores the
-    graph on disk for workers that come later.
-    `others`: the configs that other workers train now. All runs that are not compiled rank equally.
-    """
-    mine, theirs = last and last.graph, [config.graph for config in others]
-
-    def compiles(index: int) -> tuple[bool, bool]:
-        graph = configs[index].graph
-        return graph is not None and graph != mine, graph in theirs
-
-    return min(todo, key=compiles)
 
 
 @contextmanager
@@ -323,7 +291,6 @@ class _Worker:
     """
 
     def __init__(self, threads: int) -> None:
-        self.config: RunConfig | None = None  # of its last job
         self.pipe, self._far = _context.Pipe()
         imported = tuple(filter(Path.exists, IMPORTED))
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads, imported))

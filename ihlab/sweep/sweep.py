@@ -77,7 +77,6 @@ def sweep(
         console.print(
             f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False
         )
-        usual = min(default_jobs(device), len(points)) if todo and engine == "local" else 1
         started = time.perf_counter()
 
         def write() -> pd.DataFrame:
@@ -107,7 +106,8 @@ def sweep(
             if engine == "ray":
                 in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
             else:
-                in_processes(todo, job, jobs or usual, retries, show, ended)
+                jobs = jobs or min(default_jobs(device), len(points))
+                in_processes(todo, job, jobs, retries, show, ended)
         for i, row in enumerate(rows):
             if row["status"] == UNFINISHED:  # another process may have finished it meanwhile
                 rows[i] = result_row(points[i], root)

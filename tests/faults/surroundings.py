@@ -26,9 +26,10 @@ from tests.forked import python
 
 SECONDS = 240.0
 
-FULL, LIMITED, READ_ONLY, CLOCK, TWICE, PLACES = (
+FULL, LIMITED, MEMORY, READ_ONLY, CLOCK, TWICE, PLACES = (
     "a full disk, and a full standard output",
     "files of limited size",
+    "too little memory, at any allocation",
     "read-only folders of runs and figures",
     "a clock that goes back",
     "two processes at the same time",
@@ -60,6 +61,10 @@ def full(number):
     write(number)
 os.fsync = full
 """
+
+LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_{what}, ({limit}, {limit}))"
+BETWEEN = 2 * 2**30, 3 * 2**30
+"""Limits of memory, in bytes: from what the libraries need to load, to what the commands need."""
 
 BACK = """
 import random, time
@@ -144,6 +149,8 @@ def fault(case: Case, done: CompletedProcess[str]) -> str:
     last = done.stderr.splitlines()[-1:] or [""]
     said = last[0].startswith("ihlab: ") and "Traceback" not in done.stderr
     refused = {1, 2, SYSTEM_ERROR, 130, 143} - case.finished
+    if done.returncode < 0:  # the system ended it, and its second process says so
+        refused.add(done.returncode)
     if done.returncode in case.finished or (said and done.returncode in refused):
         return ""
     return f"exit code {done.returncode}: {done.stderr[-1500:]}"
@@ -244,8 +251,11 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
             full = NO_ROOM.format(room=rng.randrange(40))
             add(start, end, FULL, f"{name}, {full}", command, before=full)
             limit = int(max(map(len, own)) * rng.random())
-            by = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+            by = LIMIT.format(what="FSIZE", limit=limit)
             add(start, end, LIMITED, f"{name}, {limit} bytes", command, before=by)
+            limit = rng.randrange(*BETWEEN)
+            by = LIMIT.format(what="AS", limit=limit)
+            add(start, end, MEMORY, f"{name}, {limit} bytes", command, before=by, env={})
             add("stopped" if name == "train" else start, end, CLOCK, name, command, from_the_future,
                 BACK.format(seed=rng.random()))  # fmt: skip
         for _ in range(3):
