@@ -49,10 +49,6 @@ def main(
         started = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             rows += campaign(Path(folder))
-            wrong = Path(folder) / "wrong.txt"
-            Console().print(
-                wrong.read_text(encoding="utf-8") if wrong.exists() else "", markup=False
-            )
         times.append(f"{(time.perf_counter() - started) / 60:.0f} minutes ({name})")
         Console().print(*rows, times[-1], sep="\n")
     table = ["| fault | tried | failed |", "| --- | --- | --- |"]

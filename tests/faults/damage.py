@@ -48,11 +48,11 @@ class Cell(NamedTuple):
 
 
 READERS = {
-    "config.json": ("opened", "runs", "heads", "trained"),
-    "metrics.csv": ("metrics", "runs", "view", "resumed", "trained"),
-    "done.json": ("model", "listed", "runs", "ended"),
-    "weights": ("model", "heads", "view", "forked", "resumed", "trained"),
-    "optimiser state": ("forked", "resumed", "trained"),
+    "config.json": ("opened", "listed", "heads"),
+    "metrics.csv": ("metrics", "listed", "view", "resumed"),
+    "done.json": ("model", "listed", "ended"),
+    "weights": ("model", "heads", "view", "forked", "resumed"),
+    "optimiser state": ("forked", "resumed"),
 }
 """For damage inside a file, the ways that read it. Damage to a whole file is tried with all ways.
 """
@@ -113,10 +113,6 @@ ANOTHER_STATE = {
 """Changes that give another valid folder instead of a damaged one."""
 
 
-OF_THE_RUN = ("missing", "swapped with another file")
-"""Kinds of damage for which a sentence may name another file of the run."""
-
-
 class Outcome(NamedTuple):
     """The outcome of a cell. `wrong` describes the fault; "" if there is none."""
 
@@ -152,7 +148,7 @@ def _wrong(cell: Cell, folder: Path, found: str | Refused, sound: str | Refused)
     if isinstance(found, str):
         return "" if found == sound else f"another result: {found[-300:]!r}"
     name = Path(cell.file).name
-    named = name in found.sentence or (cell.what in OF_THE_RUN and folder.name in found.sentence)
+    named = name in found.sentence or (cell.what == "missing" and folder.name in found.sentence)
     added = cell.what.removeprefix("with ")
     one = (
         found.sentence.endswith((".", "?"))

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -46,35 +45,11 @@ def huge(path: Path) -> None:
         file.truncate(2**40)
 
 
-def bound(path: Path) -> None:
-    """Put a socket at the path. A socket's path must be short, so the working folder is changed."""
-    where = os.getcwd()
-    os.chdir(path.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
-    finally:
-        os.chdir(where)
-
-
 def exchanged(path: Path, rng: random.Random) -> None:
     """Replace the file by another run's file of the same name."""
     run = next(folder for folder in path.parents if folder.name.startswith("small-"))
     other = next(run.parent.glob("other-*"))
     path.write_bytes((other / path.relative_to(run)).read_bytes())
-
-
-def swapped(path: Path, rng: random.Random) -> None:
-    """Swap the contents of two files of the run."""
-    run = next(folder for folder in path.parents if folder.name.startswith("small-"))
-    other = rng.choice(
-        sorted(
-            each for each in run.rglob("*") if each.is_file() and each not in (path, run / ".lock")
-        )
-    )
-    content = path.read_bytes()
-    path.write_bytes(other.read_bytes())
-    other.write_bytes(content)
 
 
 NO_FILE: dict[str, Callable[[Path], Any]] = {
@@ -83,7 +58,6 @@ NO_FILE: dict[str, Callable[[Path], Any]] = {
     "a link to nothing": lambda path: path.symlink_to("nowhere"),
     "/dev/zero": lambda path: path.symlink_to("/dev/zero"),
     "a FIFO": os.mkfifo,
-    "a socket": bound,
 }
 """What can stand in the place of a file, by functions that put it there."""
 
@@ -99,7 +73,6 @@ ANY_FILE: Damages = {
     "random bytes": replaced(lambda content, rng: rng.randbytes(len(content))),
     **{what: instead(make) for what, make in NO_FILE.items()},
     "another run's": exchanged,
-    "swapped with another file": swapped,
     "a flipped bit": replaced(flipped),
     "another flipped bit": replaced(flipped),
 }
@@ -239,11 +212,6 @@ def a_file(path: Path, rng: random.Random) -> None:
     path.write_text("checkpoints")
 
 
-def a_link_to_nothing(path: Path, rng: random.Random) -> None:
-    path.rename(path.with_name("moved"))
-    path.symlink_to("nowhere")
-
-
 def without_a_step(path: Path, rng: random.Random) -> None:
     content = next(path.glob("step-*.safetensors")).read_bytes()
     (path / "step-x.safetensors").write_bytes(content)
@@ -251,6 +219,5 @@ def without_a_step(path: Path, rng: random.Random) -> None:
 
 OF_CHECKPOINTS: Damages = {
     "a file": a_file,
-    "a link to nothing": a_link_to_nothing,
     "with step-x.safetensors": without_a_step,
 }

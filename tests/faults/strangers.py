@@ -21,12 +21,10 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ihlab import Run, train
+from ihlab import train
 from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
-from ihlab.sweep.grid import read_grid
 from tasks import TextTask
 from tests.faults import ways_in
-from tests.faults.fuzz import WORDS
 from tests.faults.kinds_of_damage import NO_FILE
 from tests.faults.table import Row, Tally, sample
 from tests.faults.ways_in import Opening, said
@@ -62,7 +60,6 @@ def home_of(folder: Path) -> Path:
         "letters/a.txt",
         "letters/b.txt",
         "checkpoints/step-3.safetensors",
-        "x.step-1.partial",
         ".a.1.partial",
     ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -213,6 +210,8 @@ PLACED: dict[str, Callable[[Path, Path], Any]] = {
         "step," * 10**6 + "a\n" + "1," * 10**6 + "1\n"
     ),
     "deep JSON": lambda path, home: path.write_text('{"a":' * 10**5),
+    "a list": lambda path, home: path.write_text("[1]"),
+    "bytes": lambda path, home: path.write_bytes(bytes(range(256))),
     "a large header": lambda path, home: path.write_bytes(
         (2**60).to_bytes(8, "little") + b"{" * 100
     ),
@@ -270,15 +269,11 @@ def field(name: str, value: Any) -> Callable[[Path, Path], None]:
     return edited(lambda content, home: content.update({name: value}))
 
 
-def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
+def file(name: str, content: str) -> Callable[[Path, Path], None]:
     """Put a file with this content in a folder; {home} in a text is the reader's folder."""
 
     def make(folder: Path, home: Path) -> None:
-        written = (
-            content.replace("{home}", str(home)).encode() if isinstance(content, str) else content
-        )
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).write_bytes(written)
+        (folder / name).write_text(content.replace("{home}", str(home)))
 
     return make
 
@@ -381,10 +376,6 @@ def models(kind: str, sound: Path) -> list[Hostile]:
         made[f"{name} = {value!r}"] = field(name, value)
     for named in ("x.bin", "../out.safetensors", "nowhere.safetensors", ""):
         made[f"an index that names {named!r}"] = through_index(named)
-    contents = {"empty": b"", "a list": b"[1]", "deep": b"[" * 100_000, "binary": bytes(range(256))}
-    files = [*CONFIGS, "adapter_config.json", "model.safetensors"]
-    for name, (what, content) in product(files, contents.items()):
-        made[f"{name}: {what}"] = file(name, content)
     made |= {
         "an adapter of another model": file(
             "adapter_config.json", '{"base_model_name_or_path": "{home}"}'
@@ -393,7 +384,7 @@ def models(kind: str, sound: Path) -> list[Hostile]:
             "config.json", json.dumps(config)[:-1] + ', "num_labels": 1e400}'
         ),
         "part of a distributed checkpoint": file(
-            "shard-00000-model-00001-of-00002.safetensors", b"x"
+            "shard-00000-model-00001-of-00002.safetensors", "x"
         ),
         "a tensor of another name": renamed_tensor,
     }
@@ -448,53 +439,16 @@ def sweeps() -> list[Hostile]:
         '"text"': '"os:system"',
         "seeds = 1\n": 'name = "../../home"\nseeds = 1\n',
         "n_layers = 1": "n_layers = 1000000000",
+        "seeds = 1\n\n": "grid.lr = " + "[" * 5000 + "]" * 5000,
+        "steps = 2\n": "[a" + ".a" * 3000 + "]\n",
+        "warmup = 1": f"grid.lr = {[*range(1000)]}\ngrid.seed = {[*range(1000)]}",
+        "eval_rows = 8": f'grid.task = ["{"x" * 10**5}"]',
     }.items():
         made[f"{old.strip()} becomes {new[:40]!r}"] = changed(old, new)
     for name, make in PLACED.items():
         if name != "1e6 columns":
             made[f"grid.toml: {name}"] = at("", make)
     return [Hostile(SWEEPS, name, make) for name, make in made.items()]
-
-
-MANY = f"lr = {list(range(1, 1001))}"
-FIELDS = """
-seeds lr name betas task task.kind model.n_layers grid grid.lr grid.name zip init_shift grid.seed model.residual "a.b"
-grid.grid.x fork
-""".split()
-NAMES = [*filter(str.isprintable, WORDS), "~", "é" * 200, "x" * 10**5, ".lock"]
-VALUES = (
-    "1", "1.5", "nan", "true", "[1, 2]", '["a", 1]', "{a = 1}", "1979-05-27", "[" * 5000 + "]" * 5000, "[nan, nan]",
-    *map(json.dumps, NAMES),
-)  # fmt: skip
-LINES = (
-    *map(" = ".join, product(FIELDS, VALUES)), "a." * 4000 + "b = 1", "[a" + ".a" * 3000 + "]", "lr = 1\nlr = 1",
-    f"grid.{MANY}\ngrid.batch_size = {list(range(1, 1001))}", "[[zip]]\n" * 10**5, f"[[zip]]\n{MANY}\n" * 40,
-)  # fmt: skip
-
-
-def lines() -> list[Hostile]:
-    """Return sweep files with another line: deep, long, twice, of a wrong type, or with a name that
-    is a path.
-    """
-    return [Hostile(SWEEPS, f"with {line[:60]!r}", ending_in(line)) for line in LINES]
-
-
-def ending_in(line: str) -> Callable[[Path, Path], None]:
-    """End a sweep file with another line, in place of the field's own."""
-
-    def make(grid: Path, home: Path) -> None:
-        name, kept = line.partition(" =")[0], []
-        for each in grid.read_text().splitlines():
-            if each.partition(" =")[0] != name:
-                kept.append(each)
-        grid.write_text("\n".join([*kept, line, ""]))
-
-    return make
-
-
-def created(grid: Path) -> Callable[[], Any]:
-    """Return a function that makes the folders of a sweep's runs."""
-    return lambda: [Run.create(point.config, "runs") for point in read_grid(grid)]
 
 
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
@@ -514,7 +468,6 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
         (models(MODELS, model), model, OF_MODELS),
         (models(SHIFTED, shifted), shifted, OF_SHIFTED),
         (sweeps(), grid, OF_SWEEPS),
-        (lines(), grid, {"created": created}),
     ):
         openings += list(product(cases, [sound], commands.items()))
     tally = Tally()

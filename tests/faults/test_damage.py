@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ihlab.storage import stored
-from ihlab.training import checkpoint, stored_metrics
+from ihlab.training import checkpoint
 from tests.faults import ways_in
 from tests.faults.damage import Cell, campaign, matrix, outcomes
 
@@ -62,14 +62,6 @@ def test_without_a_check_of_names_and_shapes_it_finds_tracebacks(tmp_path, monke
     )
     assert any("KeyError" in what for what in found)
     assert any("RuntimeError" in what for what in found)
-
-
-def test_without_the_record_of_the_metrics_it_finds_other_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored_metrics, "_begins", lambda content, known: True)
-    found = wrong(
-        tmp_path, lambda cell: cell.way is ways_in.metrics and cell.what == "eval_loss is '0.25'"
-    )
-    assert any("another result" in what for what in found)
 
 
 def test_without_a_check_for_regular_files_it_finds_what_never_answers(tmp_path, monkeypatch):

@@ -113,20 +113,15 @@ def forked(folder: Path) -> str:
 
 
 def resumed(folder: Path) -> str:
-    return _trained(train(CONFIG, folder.parent, "cpu"))
-
-
-def _trained(run: Run) -> str:
     """Return everything that training stores, except times."""
-    tensors = [
-        load_file(path(step))
-        for step in run.checkpoints
-        for path in (run.checkpoint_path, run.optimizer_path)
-    ]
-    kept = [
-        {name: x for name, x in stored.items() if name != "tally/seconds"} for stored in tensors
-    ]
-    return (run.folder / "metrics.csv").read_text() + str([digest(stored) for stored in kept])
+    run = train(CONFIG, folder.parent, "cpu")
+    kept = [(run.folder / "metrics.csv").read_text()]
+    for step in run.checkpoints:
+        for path in (run.checkpoint_path(step), run.optimizer_path(step)):
+            tensors = load_file(path)
+            tensors.pop("tally/seconds", None)
+            kept.append(digest(tensors))
+    return "".join(kept)
 
 
 # On the command line
@@ -189,21 +184,9 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
     return out.getvalue() + err.getvalue(), wrong
 
 
-def runs(folder: Path) -> str:
-    printed = command("runs", str(folder.parent))
-    table, _, after = printed.rpartition("┘\n")
-    is_named = after and "other-" in table and folder.name not in table
-    require(not is_named, after.removesuffix("\n"))
-    return printed
-
-
 def heads(folder: Path) -> str:
     out = folder.parent / "heads.csv"
     return command("heads", str(folder), "--rows", "4", "--csv", str(out)) + out.read_text()
-
-
-def shift(folder: Path) -> str:
-    return command("shift", str(folder))
 
 
 def view(folder: Path) -> str:
@@ -215,26 +198,11 @@ def ended(folder: Path) -> str:
     return command("train", "induction", "--root", str(folder.parent), *OPTIONS)
 
 
-def trained(folder: Path) -> str:
-    return ended(folder) + _trained(Run(folder, CONFIG))
-
-
 Way = Callable[[Path], str]
 """It raises `ConfigError` if it refuses."""
 
-FINISHED: tuple[Way, ...] = (
-    opened,
-    metrics,
-    model,
-    listed,
-    forked,
-    runs,
-    heads,
-    shift,
-    view,
-    ended,
-)
-STOPPED: tuple[Way, ...] = (metrics, listed, runs, resumed, trained)
+FINISHED: tuple[Way, ...] = (opened, metrics, model, listed, forked, heads, view, ended)
+STOPPED: tuple[Way, ...] = (metrics, listed, resumed)
 
 
 def result(way: Way, folder: Path) -> str | Refused:
