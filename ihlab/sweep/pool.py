@@ -47,7 +47,7 @@ LARGEST = 256
 """Largest number of members of one stacked model, on any device: each member takes memory."""
 
 RETRIES = 2
-"""Default number of times that a run is resumed after its worker process was killed."""
+"""Number of times that a run is resumed after its worker process was killed."""
 
 GRACE = 8.0
 """Seconds that a worker has to save a checkpoint after its parent has died."""
@@ -102,10 +102,9 @@ def train_all(
         every_member((index, todo[index].steps, rows.get(index, {})))
 
     stacked_configs = {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()}
-    sizes = {i: len(group) for i, group in groups.items()}
     first = {i: todo[i] for i in groups}
     job = partial(_train, root, device, stacked_configs)
-    in_processes(first, job, jobs, RETRIES, every_member, ended, sizes)
+    in_processes(first, job, jobs, every_member, ended)
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
@@ -181,27 +180,23 @@ def in_processes(
     configs: Mapping[int, RunConfig],
     job: Job,
     jobs: int,
-    retries: int,
     on_update: Callable[[Update], None],
     on_end: Ended,
-    members: Mapping[int, int] | None = None,
 ) -> None:
     """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest
     first.
-
-    `members`: number of runs that a job trains stacked, if more than one.
 
     Processes are used because on a CPU two runs of one thread each, side by side, finish sooner
     than two runs of two threads, one after the other. The cores are divided equally among workers,
     unless OMP_NUM_THREADS sets the number of threads.
 
-    A job whose worker is killed is retried, at most `retries` times. Then it ends with
+    A job whose worker is killed is retried, at most `RETRIES` times. Then it ends with
     `BrokenProcessPool`, or with `Interrupted` if only the worker was asked to stop. No worker
     outlives this process by more than `GRACE` seconds. `on_update` receives the reports of jobs,
     `on_end` the end of each job. If `on_end` raises, or after Ctrl-C, the other workers are stopped
     first, and then the exception is raised.
     """
-    todo = costliest_first(configs, members)
+    todo = costliest_first(configs)
     threads = max(1, cores() // jobs)
     idle = [_Worker(threads) for _ in range(min(jobs, len(todo)))]
     running: dict[Future[Any], tuple[int, _Worker]] = {}
@@ -220,7 +215,7 @@ def in_processes(
                 idle.append(_Worker(threads) if isinstance(error, BrokenProcessPool) else worker)
                 if (
                     isinstance(error, BrokenProcessPool | KeyboardInterrupt)
-                    and killed[index] < retries
+                    and killed[index] < RETRIES
                 ):
                     killed[index] += 1
                     todo.insert(0, index)
@@ -235,15 +230,11 @@ def in_processes(
             worker.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def costliest_first(
-    configs: Mapping[int, RunConfig], members: Mapping[int, int] | None = None
-) -> list[int]:
+def costliest_first(configs: Mapping[int, RunConfig]) -> list[int]:
     """Sort the keys of the configs by training cost, costliest first, so that the last job to
     finish is a short one.
-
-    `members`: number of runs trained with a config as a stacked model, if more than one.
     """
-    return sorted(configs, key=lambda i: -_work(configs[i]) * (members or {}).get(i, 1))
+    return sorted(configs, key=lambda i: -_work(configs[i]))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.sweep.grid import Point, require_distinct
 from ihlab.sweep.jobs import default_jobs
-from ihlab.sweep.pool import RETRIES, in_processes, require_importable, steps_bar
+from ihlab.sweep.pool import in_processes, require_importable, steps_bar
 from ihlab.sweep.ray_pool import in_ray
 from ihlab.sweep.results import as_table, only_writer, result_row, write_results
 from ihlab.sweep.retry import attempt, in_one_line
@@ -31,7 +31,6 @@ def sweep(
     engine: str = "local",
     jobs: int | None = None,
     device: str = "auto",
-    retries: int = RETRIES,
     out: Path | None = None,
     console: Console | None = None,
 ) -> pd.DataFrame:
@@ -41,7 +40,7 @@ def sweep(
     Runs are ordinary run folders under `root`: finished and diverged runs are not trained again,
     interrupted runs are resumed. If a run diverges or fails, its row says so and the others
     continue; the next sweep tries a failed run again. A run whose worker is killed is retried from
-    its last checkpoint in another worker, at most `retries` times; after that it has failed. A run
+    its last checkpoint in another worker, at most twice; after that it has failed. A run
     that another process trains is left to that process.
 
     - `points`: from `grid.read_grid`, or made by hand;
@@ -66,7 +65,6 @@ def sweep(
     if choose("engine", engine, ENGINES) == "local":  # Ray sends its workers the code itself
         require_importable(configs)
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
-    require(retries >= 0, f"retries is {retries}, but must not be negative.")
     require(out is None or out.suffix == ".csv", f"out is {str(out)!r}, but must end in .csv.")
     require_one_process()
     with only_writer(out) if out is not None else nullcontext():
@@ -104,10 +102,10 @@ def sweep(
 
             job = partial(attempt, root, device)
             if engine == "ray":
-                in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
+                in_ray(todo, job, jobs, ended, n_gpus=int(device.startswith("cuda")))
             else:
                 jobs = jobs or min(default_jobs(device), len(points))
-                in_processes(todo, job, jobs, retries, show, ended)
+                in_processes(todo, job, jobs, show, ended)
         for i, row in enumerate(rows):
             if row["status"] == UNFINISHED:  # another process may have finished it meanwhile
                 rows[i] = result_row(points[i], root)

@@ -282,7 +282,7 @@ OF_TRAINING = [
 ]
 """Options of `train`, without those that would be obeyed for minutes."""
 OTHERS = (
-    "--root --out --csv --step --rows --seed --tokens --length --vocab-size --ops --members --jobs --engine --retries"
+    "--root --out --csv --step --rows --seed --tokens --length --vocab-size --ops --members --jobs --engine"
 ).split()
 
 

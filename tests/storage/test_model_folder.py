@@ -210,36 +210,18 @@ def test_a_config_of_another_model_than_the_weights_is_refused(model, fields, se
         assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "sentence"),
-    [
-        (None, {}, "The model is None, but must be a folder or a name."),
-        (
-            "",
-            {"use_safetensors": False},
-            "use_safetensors is False, but weights are read from model.safetensors.",
-        ),
-    ],
-)
-def test_other_files_than_safetensors_are_not_read(given, options, sentence):
-    with pytest.raises(ConfigError) as refused:
-        KVShiftForCausalLM.from_pretrained(given, **options)
-    assert str(refused.value) == sentence
+def test_other_files_than_safetensors_are_not_read():
+    with pytest.raises(ConfigError, match="The model is None, but must be a folder or a name"):
+        KVShiftForCausalLM.from_pretrained(None)
+    with pytest.raises(ConfigError, match=r"use_safetensors is False, but weights are read from"):
+        KVShiftForCausalLM.from_pretrained("", use_safetensors=False)
 
 
 @pytest.mark.slow
 def test_commands_know_shifted_models(model, tmp_path):
     """This process has imported ihlab.hf; a command has not."""
-    command = [
-        "view",
-        "--hf",
-        str(model),
-        "--tokens",
-        "1,2,3",
-        "--out",
-        str(tmp_path / "page.html"),
-    ]
-    subprocess.run([sys.executable, "-m", "ihlab", *command], check=True)
+    command = f"-m ihlab view --hf {model} --tokens 1,2,3 --out {tmp_path}/page.html"
+    subprocess.run([sys.executable, *command.split()], check=True)
 
 
 def test_code_that_a_folder_carries_or_names_is_not_run(model, tmp_path):
@@ -288,19 +270,17 @@ def test_options_of_transformers_still_work(model):
     assert type(found).from_pretrained(model, ignore_mismatched_sizes=True).config.shift_window == 3
 
 
-def roomy_weights(path, n_tensors=1500, numbers=2**22):
+def roomy_weights(path, n_tensors=1500, size=2**23):
     """Write the header of weights that suffice for a model of 3e9 weights, and no weights: the file
     is sparse.
     """
-    spans = [(2 * numbers * i, 2 * numbers * (i + 1)) for i in range(n_tensors)]
-    header = json.dumps(
-        {
-            f"t{i}": {"dtype": "F16", "shape": [numbers], "data_offsets": span}
-            for i, span in enumerate(spans)
-        }
-    ).encode()
+    tensors = {}
+    for i in range(n_tensors):
+        span = [size * i, size * (i + 1)]
+        tensors[f"t{i}"] = {"dtype": "F16", "shape": [size // 2], "data_offsets": span}
+    header = json.dumps(tensors).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header)
-    os.truncate(path, 8 + len(header) + spans[-1][1])
+    os.truncate(path, 8 + len(header) + size * n_tensors)
 
 
 def accept(*args, **options):
@@ -347,24 +327,17 @@ def test_no_count_of_any_family_takes_long_or_much_memory(family, tmp_path):
     roomy_weights(tmp_path / "model.safetensors")
     default = json.loads(AutoConfig.for_model(family).to_json_string(use_diff=False))
     measured(tmp_path, default)  # imports the family
-    worst = (0.0, 0.0, "")
     for field in (*counts_of(default), ("num_labels",)):
-        value = (
-            10**8
-            if LENGTHS.search(field[-1])
-            else MOST_SIZE
-            if SIZES.search(field[-1])
-            else MOST_COUNT
-        )
+        value = MOST_SIZE if SIZES.search(field[-1]) else MOST_COUNT
+        if LENGTHS.search(field[-1]):
+            value = 10**8
         config = json.loads(json.dumps(default))
         part = config
         for name in field[:-1]:
             part = part[name]
         part[field[-1]] = value
         seconds, megabytes = measured(tmp_path, config)
-        worst = max(worst, (seconds, megabytes, f"{'.'.join(field)} = {value}"))
         if seconds >= 5:  # once on a busy machine is no hang
             seconds, megabytes = measured(tmp_path, config)
         assert seconds < 5, (field, value)
         assert megabytes < 400, (field, value)
-    print(f"{family}: at most {worst[0]:.1f} s, {worst[1]:.0f} MB ({worst[2]})")

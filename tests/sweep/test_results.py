@@ -61,23 +61,14 @@ def test_a_finished_run_as_training_leaves_it(tmp_path):
 
 
 def test_steps_to_90_is_the_first_evaluation_that_reaches_it(tmp_path):
-    cases = {
-        (0.1, 0.8, 0.9, 0.7): {"done": 20.0, "diverged": 20.0, "unfinished": 20.0},
-        (0.1, 0.8, 0.89, 0.7): {"done": math.inf, "diverged": math.inf, "unfinished": math.nan},
-    }
-    for seed, (accuracy, by_status) in enumerate(cases.items()):
-        for status, expected in by_status.items():
-            row = stored(
-                point(seed),
-                tmp_path / status,
-                accuracy,
-                done=status == "done",
-                diverged=status == "diverged",
-            )
-            assert row["status"] == status
-            assert row["step"] == 30
-            assert row["accuracy_hops_2"] == 0.125
-            assert row["steps_to_90"] == pytest.approx(expected, nan_ok=True)
+    never = {"done": math.inf, "diverged": math.inf, "unfinished": math.nan}
+    for status, expected in never.items():
+        ends = {"done": status == "done", "diverged": status == "diverged"}
+        row = stored(point(0), tmp_path / status, (0.1, 0.8, 0.9, 0.7), **ends)
+        assert (row["status"], row["step"], row["accuracy_hops_2"]) == (status, 30, 0.125)
+        assert row["steps_to_90"] == 20
+        row = stored(point(1), tmp_path / status, (0.1, 0.8, 0.89, 0.7), **ends)
+        assert row["steps_to_90"] == pytest.approx(expected, nan_ok=True)
 
 
 def test_what_a_folder_says_goes_before_an_error(tmp_path):

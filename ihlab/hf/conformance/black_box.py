@@ -158,12 +158,12 @@ def interleaved(model: Any) -> None:
     held: list[Any] = [None, None]
     results: list[list[Tensor]] = [[], []]
     for chunk in ids.split(sizes, dim=1):
-        for which in (0, 1):
-            out, held[which] = read(model, held[which], chunk[which : which + 1])
+        for which, row in enumerate(chunk[:, None]):
+            out, held[which] = read(model, held[which], row)
             results[which].append(out)
-    for which in (0, 1):
-        alone = in_chunks(model, ids[which : which + 1], sizes)
-        same(torch.cat(results[which], dim=1), alone, "two interleaved sequences")
+    for result, row in zip(results, ids[:, None], strict=True):
+        right = in_chunks(model, row, sizes)
+        same(torch.cat(result, dim=1), right, "two interleaved sequences")
 
 
 def prefix(model: Any) -> None:
