@@ -183,7 +183,6 @@ CHANGED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "of size 0": lambda x: x.new_zeros(0),
     "in integers": lambda x: x.to(torch.int32),
     "all NaN": lambda x: torch.full_like(x.float(), float("nan")),
-    "of another step": lambda x: x + 1,
 }
 
 

@@ -149,7 +149,7 @@ Opening = list[str] | Callable[[], Any]
 """A command's arguments, or a Python function to call."""
 
 
-def said(opening: Opening, where: Path) -> tuple[str, str]:
+def said(opening: Opening, where: Path, longest: int = LONGEST) -> tuple[str, str]:
     """Run a command in this process. Return its output, and a description of a wrong end ("" if
     there is none).
     """
@@ -164,7 +164,7 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
             opening() if callable(opening) else main(opening)
     except ConfigError as error:
         err.write(str(error))
-        if "\n" in str(error) or len(str(error)) > LONGEST or not callable(opening):
+        if "\n" in str(error) or len(str(error)) > longest or not callable(opening):
             wrong = f"no sentence: {error}"
     except OSError as error:
         err.write(str(error))
@@ -173,8 +173,8 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
     except SystemExit as stopped:
         printed = err.getvalue()
         last = printed.rstrip("\n").rpartition("\n")[2]
-        sentence = last.startswith("ihlab: ") and last.endswith((".", "?", ")"))
-        short = len(last) <= LONGEST and "Traceback" not in printed
+        sentence = last.startswith("ihlab: ") and last.endswith((".", "?", ")", "--help"))
+        short = len(last) <= longest and "Traceback" not in printed
         if stopped.code not in (1, 2, SYSTEM_ERROR) or not sentence or not short:
             wrong = f"exit code {stopped.code}: {printed[-600:]!r}"
     except Slow:
