@@ -52,17 +52,7 @@ CASES = {
         delta([2]),
         {"cu_seqlens": BOUNDS},
     ),
-    "fused_recurrent_gated_delta_rule": (
-        qwen.torch_recurrent_gated_delta_rule,
-        delta([2]),
-        {"cu_seqlens": BOUNDS},
-    ),
     "chunk_kda": (kimi.chunk_kimi_delta_attention, delta([2, 4]), {"cu_seqlens": BOUNDS}),
-    "fused_recurrent_kda": (
-        kimi.recurrent_kimi_delta_attention,
-        delta([2, 4]),
-        {"cu_seqlens": BOUNDS},
-    ),
 }
 
 
