@@ -303,13 +303,18 @@ def _kv_heads(attention: Any) -> int:
     return int(width // size)
 
 
+def _require_decoder(model: Any) -> None:
+    require(
+        bool(attentions(model)) and not model.config.is_encoder_decoder,
+        f"The {type(model).__name__} cannot be shifted: it has no decoder whose attention has separate k_proj and "
+        "v_proj.",
+    )
+
+
 def _install(model: Any) -> None:
     """Add a shift to each attention of a model, as its config says."""
-    config, name = model.config, type(model).__name__.removeprefix("KVShift")
-    require(
-        bool(attentions(model)) and not config.is_encoder_decoder,
-        f"The {name} cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj.",
-    )
+    _require_decoder(model)
+    config = model.config
     shifted_layer_types(config)  # a compiled model can make no classes
     for attention in attentions(model):
         heads, weight = _kv_heads(attention), attention.k_proj.weight
@@ -347,6 +352,7 @@ def add_shift(
     require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
     offloaded = model.device.type == "meta" and hasattr(model, "_hf_hook")
     require(not offloaded, f"The weights of the {name} are offloaded: add the shift before that.")
+    _require_decoder(model)
     fields = {
         "shift_window": window,
         "shift_keys": keys,

@@ -175,7 +175,7 @@ CONFIGS = [
     ({"base_model_type": "clip"}, "base_model_type is 'clip', which has no causal language model."),
     (
         {"base_model_type": "gpt2"},
-        "The GPT2LMHeadModel cannot be shifted: it has no decoder whose",
+        "The KVShiftGPT2LMHeadModel cannot be shifted: it has no decoder whose",
     ),
     (
         {"model_type": "llama"},
