@@ -117,14 +117,11 @@ def only_writer(path: Path) -> Iterator[None]:
 def write_results(table: pd.DataFrame, path: Path) -> None:
     """Write the table as CSV, atomically.
 
-    Raises `ConfigError` if the existing file is not a table of a sweep, or if it cannot be written.
+    Raises `ConfigError` if the existing file is not a table of a sweep.
     """
-    try:
-        if path.exists():
-            _require_table(path)
-        write_text(path, table.to_csv(index=False))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+    if path.exists():
+        _require_table(path)
+    write_text(path, table.to_csv(index=False))
 
 
 def _require_table(path: Path) -> None:
