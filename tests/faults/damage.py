@@ -113,15 +113,8 @@ ANOTHER_STATE = {
 """Changes that give another valid folder instead of a damaged one."""
 
 
-class Outcome(NamedTuple):
-    """The outcome of a cell. `wrong` describes the fault; "" if there is none."""
-
-    cell: Cell
-    wrong: str
-
-
-def outcomes(cells: Iterable[Cell], rng: random.Random, folder: Path) -> Iterator[Outcome]:
-    """Try cells of `matrix(folder / "sound")`."""
+def outcomes(cells: Iterable[Cell], rng: random.Random, folder: Path) -> Iterator[tuple[Cell, str]]:
+    """Try cells of `matrix(folder / "sound")`. Yield each with its fault, "" if there is none."""
     sound: dict[tuple[str, Way], str | Refused] = {}
     for cell in cells:
         if (cell.root, cell.way) not in sound:
@@ -129,7 +122,7 @@ def outcomes(cells: Iterable[Cell], rng: random.Random, folder: Path) -> Iterato
         damaged = _copied(folder, cell.root)
         cell.damage(damaged / cell.file, rng)
         found = result(cell.way, damaged)
-        yield Outcome(cell, _wrong(cell, damaged, found, sound[cell.root, cell.way]))
+        yield cell, _wrong(cell, damaged, found, sound[cell.root, cell.way])
 
 
 def _copied(folder: Path, root: str) -> Path:

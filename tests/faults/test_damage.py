@@ -31,9 +31,7 @@ def wrong(folder, chosen: Callable[[Cell], bool]) -> list[str]:
     ways_in.pristine(folder / "sound")
     cells = [cell for cell in matrix(folder / "sound") if chosen(cell)]
     assert cells
-    return [
-        outcome.wrong for outcome in outcomes(cells[:20], random.Random(0), folder) if outcome.wrong
-    ]
+    return [fault for _, fault in outcomes(cells[:20], random.Random(0), folder) if fault]
 
 
 def flipped(file: str, way: ways_in.Way) -> Callable[[Cell], bool]:

@@ -35,9 +35,8 @@ def stored(at, root, accuracy, done=False, diverged=False):
         "train_loss": 3.0,
         "eval_loss": 2.0 - steps / 100,
     }
-    heads = {"prefix_0.0": 0.5}
     metrics = pd.DataFrame(
-        {**columns, "accuracy": 0.25, "accuracy_first": accuracy, "accuracy_hops_2": 0.125, **heads}
+        {**columns, "accuracy": 0.25, "accuracy_first": accuracy, "accuracy_hops_2": 0.125}
     )
     folder.mkdir(parents=True)
     metrics.to_csv(folder / "metrics.csv", index=False)

@@ -43,12 +43,12 @@ def reset(model: Any) -> None:
 
 def static(model: Any) -> None:
     """Read in chunks with a static cache, reset it and read again; and generate twice with one."""
-    for seed, cache in ((0, fixed(model)), (5, fixed(model))):
+    cache = fixed(model)
+    for seed, sizes in enumerate(([5, *[1] * 7], [1] * 12, [5, 4, 1, 2])):
         ids = tokens(model, 2, 12, seed)
-        for sizes in ([5, *[1] * 7], [1] * 12, [5, 4, 1, 2]):
-            result, right = in_chunks(model, ids, sizes, cache), in_chunks(model, ids, sizes)
-            same(result, right, f"with a static cache, in chunks of {sizes}")
-            cache.reset()
+        result, right = in_chunks(model, ids, sizes, cache), in_chunks(model, ids, sizes)
+        same(result, right, f"with a static cache, in chunks of {sizes}")
+        cache.reset()
     for lengths in ([5, 5], [4, 2]):  # generate keeps the cache, and resets it
         _generated(model, lengths, "a static cache", cache_implementation="static")
 
