@@ -36,7 +36,7 @@ FULL, LIMITED, MEMORY, READ_ONLY, CLOCK, TWICE, PLACES = (
     "home and temporary folders that are missing or closed, other locales, time zones and umasks",
 )
 
-SCRIPT = "import os, sys; exec(sys.argv[1]); from ihlab.cli import main; main(sys.argv[2:])"
+SCRIPT = "import os, sys; exec(sys.argv.pop(1)); from ihlab.cli import main; main({})"
 
 FORKED = """
 from tests.faults.kills import fork_workers
@@ -126,9 +126,11 @@ def read_only(folder: Path) -> Iterator[None]:
 def ended(case: Case, folder: Path) -> CompletedProcess[str]:
     arguments = case.command(folder)
     if case.env is None:
-        return python(SCRIPT, FORKED + case.before, *arguments, cwd=folder.parent)
+        return python(
+            SCRIPT.format("sys.argv[1:]"), FORKED + case.before, *arguments, cwd=folder.parent
+        )
     env = {name: value for name, value in {**os.environ, **case.env}.items() if value is not None}
-    start = [sys.executable, "-c", SCRIPT, case.before, *arguments]
+    start = [sys.executable, "-c", SCRIPT.format(""), case.before, *arguments]
     return subprocess.run(
         start, env=env, cwd=folder.parent, capture_output=True, text=True, check=False
     )

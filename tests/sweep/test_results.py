@@ -5,13 +5,11 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.storage.files import write_json
 from ihlab.sweep.grid import Point
-from ihlab.sweep.results import as_table, only_writer, result_row, write_results
-from ihlab.sweep.sweep import sweep
+from ihlab.sweep.results import as_table, result_row, write_results
 from tasks import ConfigError, MultiHopTask
 
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=40, n_ctx=24)
@@ -95,26 +93,3 @@ def test_other_files_are_left_alone(tmp_path, content):
     ):
         write_results(as_table([result_row(point(0), tmp_path)]), path)
     assert path.read_text() == content
-
-
-def test_a_csv_has_one_sweep_at_a_time(tmp_path):
-    out = tmp_path / "new" / "all.csv"
-    left = tmp_path / "new" / ".all.csv.12.partial"  # of a sweep that was killed
-    left.parent.mkdir()
-    left.touch()
-    with only_writer(out):
-        assert not left.exists()
-        with pytest.raises(
-            ConfigError, match=f"^Another sweep is writing {out}: wait for its end, or give another"
-        ):
-            sweep(
-                [Point({"lr": 0.01}, CONFIG)],
-                tmp_path / "runs",
-                out=out,
-                device="cpu",
-                console=Console(quiet=True),
-            )
-        with only_writer(out.with_name("other.csv")):
-            pass
-    assert not list(out.parent.iterdir())
-    assert not (tmp_path / "runs").exists()
