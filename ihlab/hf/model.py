@@ -163,12 +163,9 @@ def _config_class(base_model_type: str) -> type[KVShiftConfig]:
         "base_model_type": base_model_type,
         "__module__": __name__,
         "__annotations__": {"base_model_type": str},
+        "__reduce_ex__": pickled_by(shifted_config, base_model_type),
     }
-    return type(
-        "KVShiftConfig",
-        bases,
-        {**members, "__reduce_ex__": pickled_by(shifted_config, base_model_type)},
-    )
+    return type("KVShiftConfig", bases, members)
 
 
 class KVShiftForCausalLM(PreTrainedModel):

@@ -107,7 +107,6 @@ def test_lists_and_none_become_what_configs_hold(read):
         ),
         ("[[zip]]\nlr = [1]\n[grid]\nlr = [2]", "", "lr is swept twice"),
         ("[grid]\nname = ['a']", "", "name cannot be swept"),
-        ("[grid]\nlr = [0.1, 1e-1]", "", "The sweep's runs (lr=0.1) and (lr=0.1) are the same run"),
         (
             "[grid]\nmodel.d_model = [8, 9]",
             "",

@@ -122,11 +122,9 @@ def test_what_cannot_work_is_refused_before_any_training(tmp_path, how, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_no_runs_the_same_run_twice_and_torchrun_are_refused(tmp_path, monkeypatch):
+def test_no_runs_and_torchrun_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="needs at least one run"):
         quiet_sweep([], tmp_path)
-    with pytest.raises(ConfigError, match=r"\(lr=0\.01\) and \(lr=0\.01\) are the same run"):
-        quiet_sweep(points((0.01, 0.01)), tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for engine in ("local", "ray"):
         with pytest.raises(ConfigError, match="leave torchrun out, and use a sweep"):
