@@ -130,29 +130,15 @@ def _warm_up() -> None:
 # Values of any type
 
 WORDS = [
-    "", " ", "0", "-1", "nan", "inf", "1e400", "1e-400", "none", "None", "True", "[red]", "[/]", "[bold]x[/bold]",
-    ":x:",
-    "\x1b[31mred", "a\nb", "a\rb", "\0", "\x07", "é", "日本", "\udcff", "\ud800", "=1+1", "-x", "--", "@a", "+1",
-    "x" * 300,
-    "../x", "/proc/x", "/dev/null", ".", "..", "a/b", "small", "%s", "{0}", "induction", "kv_shift", "\u202e",
-    "9" * 5000, "1_000", "٣", "0x10", "3,1,4",
+    "", " ", "0", "nan", "1e400", "none", "True", "[/]", "[bold]x[/bold]", ":x:", "\x1b[31mred", "a\nb", "a\rb", "\0",
+    "é", "日本", "\udcff", "\ud800", "=1+1", "-x", "--", "@a", "x" * 300, "../x", "/proc/x", "/dev/null", "..", "a/b",
+    "small", "%s", "{0}", "kv_shift", "\u202e", "9" * 5000, "1_000", "٣", "3,1,4",
 ]  # fmt: skip
 
 
-class _Rude:
-    def __repr__(self) -> str:
-        raise ZeroDivisionError("no repr")
-
-
-def _enormous() -> int:
-    return 10**5000  # Python refuses to print it
-
-
-INTEGERS = st.one_of(
-    st.integers(-2, 40), st.sampled_from([2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**12, 10**30,
-    -(2**63)]),
-    st.builds(_enormous), st.integers(),
-)  # fmt: skip
+INTEGERS = (
+    st.integers(-2, 40) | st.sampled_from([2**53 + 1, 2**63, 2**64, 10**12, 10**30]) | st.integers()
+)
 NUMPY = st.sampled_from([
     np.int64(3), np.float32(0.1), np.bool_(True), np.str_("x"), np.float64("nan"), np.complex64(1j),
     np.datetime64("2020"), np.array(3), np.array([1, 2]), np.zeros(0),
@@ -160,7 +146,7 @@ NUMPY = st.sampled_from([
 SCALARS = st.one_of(
     st.none(), st.booleans(), INTEGERS, st.floats(), st.sampled_from(WORDS), st.text(max_size=8),
     st.binary(max_size=4),
-    NUMPY, st.builds(_Rude), st.sampled_from([object(), int, len, 1j, ..., NotImplemented, range(3)]),
+    NUMPY, st.sampled_from([object(), int, len, 1j, ..., range(3)]),
 )  # fmt: skip
 HOSTILE = st.recursive(
     SCALARS,
@@ -234,7 +220,7 @@ def train_briefly(run: RunConfig) -> None:
 def try_config(tally: Tally, drawn: dict[str, Any]) -> None:
     """Make the config; store, read and, if it is small, train it."""
     made: list[RunConfig] = []
-    about = _safe_repr(drawn)
+    about = repr(drawn)
     tally.add(CONFIGS, fault(lambda: made.append(config_of(drawn))), about)
     for run in made:
         tally.add(STORED, fault(partial(store, run)), about)
@@ -306,11 +292,4 @@ def try_command(tally: Tally, words: list[str]) -> None:
     printed, wrong = said(words, Path(), longest=10**5)  # a sentence may repeat long words
     if "\x1b" in printed:
         wrong += "It colours the terminal."
-    tally.add(COMMANDS, wrong, _safe_repr(words))
-
-
-def _safe_repr(value: object) -> str:
-    try:
-        return repr(value)
-    except Exception:  # of `_Rude`, or of an enormous number
-        return str(type(value))
+    tally.add(COMMANDS, wrong, repr(words))

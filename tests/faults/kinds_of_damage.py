@@ -66,10 +66,8 @@ ANY_FILE: Damages = {
     "empty": replaced(lambda content, rng: b""),
     "cut in the middle": replaced(lambda content, rng: content[: len(content) // 2]),
     "cut anywhere": replaced(lambda content, rng: content[: rng.randrange(1, len(content) - 1)]),
-    "not UTF-8": replaced(lambda content, rng: content[:5] + b"\xff\xfe" + content[5:]),
     "an object": replaced(lambda content, rng: b"{}\n"),
     "nested": replaced(lambda content, rng: b"[" * 100_000),
-    "5,000 digits": replaced(lambda content, rng: b'{"steps": ' + b"9" * 5000 + b"}"),
     "random bytes": replaced(lambda content, rng: rng.randbytes(len(content))),
     **{what: instead(make) for what, make in NO_FILE.items()},
     "another run's": exchanged,
@@ -81,9 +79,8 @@ ANY_FILE: Damages = {
 # JSON
 
 WRONG: dict[str, Any] = {
-    "3": 3, "1.5": 1.5, "a word": "x", "a list": [], "an object": {}, "null": None,
-    "NaN": float("nan"), "20 digits": 10**19,
-    "half a pair": "\ud800", "nested": [[[[[[[]]]]]]],
+    "3": 3, "1.5": 1.5, "a word": "x", "a list": [], "an object": {}, "null": None, "NaN": float("nan"),
+    "20 digits": 10**19,
 }  # fmt: skip
 
 
