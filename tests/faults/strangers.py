@@ -111,7 +111,6 @@ def resumed(run: Path) -> Callable[[], Any]:
 OF_RUNS: dict[str, Callable[[Path], Opening]] = {
     "runs": lambda run: ["runs", str(run.parent)],
     "heads": lambda run: f"heads {run} --rows 4 --csv heads.csv".split(),
-    "shift": lambda run: f"shift {run} --csv shift.csv".split(),
     "view": lambda run: f"view {run} --out page.html".split(),
     "training again": resumed,
 }
