@@ -99,7 +99,7 @@ def find_links(
         is_plain = is_plain and (mask is None or bool(mask.all()))
         is_plain = is_plain and (positions is None or _in_order(positions, past))
     if is_plain:
-        return Links(past == 0)
+        return Links(bool(past == 0))
     given: Any = next(x for x in (mask, positions, starts, past) if x is not None)
     back, before = window - 1, torch.as_tensor(past > 0, device=given.device)
     if mask is None:
