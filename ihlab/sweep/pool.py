@@ -101,7 +101,9 @@ def train_all(
         # With early stopping, it ended before that step.
         every_member((index, todo[index].steps, rows.get(index, {})))
 
-    stacked_configs = {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()}
+    stacked_configs = {}
+    for i, stack in members.items():
+        stacked_configs[todo[i].digest] = [todo[j] for j in stack]
     first = {i: todo[i] for i in groups}
     job = partial(_train, root, device, stacked_configs)
     in_processes(first, job, jobs, every_member, ended)

@@ -109,6 +109,6 @@ def sweep(
             rows[i] = result_row(points[i], root)
     table = write()
     counts = table["status"].value_counts()
-    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    said = ", ".join(counts.astype(str) + " " + counts.index)
     console.print(f"{said}; {time.perf_counter() - started:.0f} s.", highlight=False)
     return table
