@@ -4,6 +4,8 @@ failures.
 
 import pytest
 
+from tasks.codec import to_plain
+from tests.faults import fuzz
 from tests.faults.fuzz import COMMANDS, CONFIGS, KINDS, STORED, TRAININGS, campaign
 
 pytestmark = pytest.mark.slow
@@ -19,10 +21,10 @@ def test_no_value_ends_in_a_traceback_or_a_hang(tmp_path, capsys):
     assert tried[TRAININGS] >= 1
 
 
-def test_a_check_of_values_that_is_missing_is_reported(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tasks.config._plain", lambda name, value, sort: value)
+def test_a_config_that_comes_back_changed_is_reported(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fuzz, "to_plain", lambda run: {**to_plain(run), "seed": 7})
     failed = {row.what: row.failed for row in campaign(150, 0, tmp_path)}
-    assert failed[CONFIGS] + failed[STORED] > 0
+    assert failed[STORED] > 0
     assert "Error" in capsys.readouterr().err
 
 
