@@ -24,7 +24,6 @@ def sweep(
     device: str = "auto",
     root: Path = Path("runs"),
     out: Path | None = None,
-    retries: int = 2,
     corpus: str | None = None,
 ) -> None:
     """Train every run of a grid, and write the results to one CSV. The same command resumes an interrupted sweep.
@@ -36,7 +35,6 @@ def sweep(
         device: A torch device, or auto: a GPU if there is one.
         root: Folder of the runs. Finished runs are reused, interrupted runs are resumed.
         out: The CSV; by default the name of the grid's file and .csv, in this folder.
-        retries: Number of times that a run is retried after its worker is killed.
         corpus: The folder of texts that the grid names: it is read only if you name it here, too.
     """
     from ihlab.sweep.grid import read_grid
@@ -54,7 +52,6 @@ def sweep(
         engine=engine,
         jobs=jobs,
         device=device,
-        retries=retries,
         out=written,
         console=terminal,
     )

@@ -150,9 +150,9 @@ class RawStates(CacheLayerMixin):
         self._each(lambda raw: raw[indices])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
-        self.raw = {side: change(raw) for side, raw in self.raw.items()}
-        self.recorded = {side: change(states) for side, states in self.recorded.items()}
-        self.tree = {side: change(states) for side, states in self.tree.items()}
+        for held in (self.raw, self.recorded, self.tree):
+            for side in held:
+                held[side] = change(held[side])
 
 
 _MADE: dict[

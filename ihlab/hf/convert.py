@@ -77,12 +77,10 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
                 taps.copy_(taps.flip(1))
     plain = from_llama(unshifted(model), n_ctx)
     shift = VARIANTS[config.shift_keys, config.shift_values]
-    fields = {
-        "attention": shift,
-        "shift_window": config.shift_window,
-        "shift_first": config.shift_first,
-    }
-    converted = Transformer(plain.cfg.replace(**fields)).to(plain.unembed.weight.dtype)
+    cfg = plain.cfg.replace(
+        attention=shift, shift_window=config.shift_window, shift_first=config.shift_first
+    )
+    converted = Transformer(cfg).to(plain.unembed.weight.dtype)
     converted.load_state_dict(plain.state_dict(), strict=False)
     for block, module in zip(converted.blocks, attentions(model), strict=True):
         for side, ours in (("alpha", block.attn.key_shift), ("beta", block.attn.value_shift)):

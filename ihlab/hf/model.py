@@ -66,8 +66,10 @@ class KVShiftConfig(PreTrainedConfig):
 
     def __new__(cls, *args: Any, base_model_type: Any = "llama", **kwargs: Any) -> "KVShiftConfig":  # noqa: D102
         require(
-            isinstance(base_model_type, str),
-            f"base_model_type is {shown(base_model_type)}, but must be a str.",
+            isinstance(base_model_type, str)
+            and base_model_type != cls.model_type
+            and base_model_type in CONFIG_MAPPING,
+            f"base_model_type is {shown(base_model_type)}, which transformers does not know.",
         )
         return super().__new__(shifted_config(base_model_type) if cls is KVShiftConfig else cls)
 
@@ -79,14 +81,10 @@ class KVShiftConfig(PreTrainedConfig):
             not isinstance(longest, int) or self.shift_window <= longest,
             f"shift_window is {self.shift_window}, but must be 2 to max_position_embeddings={longest}.",
         )
-        for name in ("shift_keys", "shift_values"):
-            value = getattr(self, name)
-            require(
-                isinstance(value, bool), f"{name} is {shown(value)}, but must be True or False."
-            )
+        sides = (self.shift_keys, self.shift_values)
         require(
-            self.shift_keys or self.shift_values,
-            "shift_keys and shift_values are both False, but one must be True.",
+            sides in ((True, True), (True, False), (False, True)),
+            f"shift_keys and shift_values are {shown(sides)}, but must be True or False, one of them True.",
         )
         rule = kwargs.pop("shift_rule", "taps")  # a field of 0.4.0
         require(
@@ -160,21 +158,14 @@ def _of_caches(config_class: Any, layer_types: tuple[str, ...]) -> Any:
 
 @lru_cache
 def _config_class(base_model_type: str) -> type[KVShiftConfig]:
-    require(
-        base_model_type in CONFIG_MAPPING and base_model_type != KVShiftConfig.model_type,
-        f"base_model_type is {shown(base_model_type)}, which transformers does not know.",
-    )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
     members = {
         "base_model_type": base_model_type,
         "__module__": __name__,
         "__annotations__": {"base_model_type": str},
+        "__reduce_ex__": pickled_by(shifted_config, base_model_type),
     }
-    return type(
-        "KVShiftConfig",
-        bases,
-        {**members, "__reduce_ex__": pickled_by(shifted_config, base_model_type)},
-    )
+    return type("KVShiftConfig", bases, members)
 
 
 class KVShiftForCausalLM(PreTrainedModel):
@@ -245,15 +236,6 @@ class KVShiftForCausalLM(PreTrainedModel):
             if known.base_model_type not in FAMILIES:
                 require_shiftable(model[0] if isinstance(model, tuple) else model)
         return model
-
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Save as transformers does. Weights get the mode of the config beside them: safetensors
-        writes files that only their owner may read.
-        """
-        super().save_pretrained(save_directory, *args, **kwargs)
-        mode = Path(save_directory, "config.json").stat().st_mode
-        for weights in Path(save_directory).glob("*.safetensors"):
-            weights.chmod(mode)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:

@@ -141,13 +141,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` if it cannot be read or
     is not TOML.
     """
-    content = as_text(read_bytes(path, MOST_JSON), path)
+    text = as_text(read_bytes(path, MOST_JSON), path)
     try:
-        return tomllib.loads(content)
+        content = tomllib.loads(text)
     except ValueError as error:  # not TOML, or a number with too many digits
         raise ConfigError(f"{path} is not TOML: {error}.") from None
     except RecursionError:
-        raise ConfigError(f"{path} nests tables or lists too deeply for a sweep.") from None
+        raise ConfigError(f"{path} is nested too deeply.") from None
+    _check(content, path, MOST_DEPTH)
+    return content
 
 
 def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], dict[str, str]]":

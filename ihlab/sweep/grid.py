@@ -33,13 +33,12 @@ None where a field may be None.
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ihlab.storage.stored import read_toml
-from ihlab.training.config import LONGEST_NAME as MOST_NAME_BYTES
 from ihlab.training.config import RunConfig
 from tasks.codec import from_plain
 from tasks.config import ConfigError, require
@@ -49,7 +48,7 @@ Values = dict[str, Any]
 """Values of fields, keyed by dotted name."""
 
 SWEEPING = ("grid", "zip", "seeds")
-LONGEST_NAME = 100
+LONGEST_NAME = 100  # bytes
 MOST_RUNS = 100_000
 
 
@@ -66,16 +65,10 @@ def read_grid(path: str | Path) -> list[Point]:
     its values.
 
     Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest name),
-    lists that are empty or of different lengths, a field swept twice, two equal runs, and (naming
-    the run) any value that its config rejects.
+    lists that are empty or of different lengths, a field swept twice, and (naming the run) any
+    value that its config rejects.
     """
-    try:
-        return _points(Path(path))
-    except RecursionError:
-        raise ConfigError(f"{path} nests tables or lists too deeply for a sweep.") from None
-
-
-def _points(path: Path) -> list[Point]:
+    path = Path(path)
     content = read_toml(path)
     fixed = {key: value for key, value in content.items() if key not in SWEEPING}
     base = {"name": path.stem, **_flat(fixed)}
@@ -92,19 +85,7 @@ def _points(path: Path) -> list[Point]:
         for point in choice:
             values |= point
         points.append(_point(base, values))
-    require_distinct(points)
     return points
-
-
-def require_distinct(points: Sequence[Point]) -> None:
-    """Raise `ConfigError` if two runs are the same."""
-    first: dict[str, Point] = {}
-    for point in points:
-        same = first.setdefault(point.config.digest, point)
-        require(
-            same is point,
-            f"The sweep's runs ({shown(same.swept)}) and ({shown(point.swept)}) are the same run.",
-        )
 
 
 def shown(values: Mapping[str, Any]) -> str:
@@ -181,10 +162,8 @@ def _point(base: Values, swept: Values) -> Point:
     ) as error:  # TypeError: configs do not check the types of a list's items
         raise ConfigError(f"The sweep's run ({shown(swept)}) is not possible: {error}") from None
     words = [re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values()]
-    name = "-".join([base["name"], *words])[:LONGEST_NAME]
-    return Point(
-        swept, config.replace(name=name.encode()[:MOST_NAME_BYTES].decode(errors="ignore"))
-    )
+    name = "-".join([base["name"], *words]).encode()[:LONGEST_NAME].decode(errors="ignore")
+    return Point(swept, config.replace(name=name))
 
 
 def _nested(values: Values) -> dict[str, Any]:

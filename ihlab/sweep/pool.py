@@ -47,7 +47,7 @@ LARGEST = 256
 """Largest number of members of one stacked model, on any device: each member takes memory."""
 
 RETRIES = 2
-"""Default number of times that a run is resumed after its worker process was killed."""
+"""Number of times that a run is resumed after its worker process was killed."""
 
 GRACE = 8.0
 """Seconds that a worker has to save a checkpoint after its parent has died."""
@@ -79,15 +79,9 @@ def train_all(
     """
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
-    may_be_stacked: dict[int, RunConfig] = {}
-    groups: dict[int, list[int]] = {}
-    for i, config in todo.items():
-        if config.digest in stacked:
-            may_be_stacked[i] = config
-        else:
-            groups[i] = [i]
+    may_be_stacked = {i: config for i, config in todo.items() if config.digest in stacked}
     members = {stack[0]: stack for stack in stacks(may_be_stacked, device)}
-    groups |= members
+    groups = {i: [i] for i in todo if i not in may_be_stacked} | members
 
     rows: dict[int, Row] = {}
 
@@ -107,11 +101,12 @@ def train_all(
         # With early stopping, it ended before that step.
         every_member((index, todo[index].steps, rows.get(index, {})))
 
-    stacked_configs = {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()}
-    sizes = {i: len(group) for i, group in groups.items()}
+    stacked_configs = {}
+    for i, stack in members.items():
+        stacked_configs[todo[i].digest] = [todo[j] for j in stack]
     first = {i: todo[i] for i in groups}
     job = partial(_train, root, device, stacked_configs)
-    in_processes(first, job, jobs, RETRIES, every_member, ended, sizes)
+    in_processes(first, job, jobs, every_member, ended)
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
@@ -187,27 +182,23 @@ def in_processes(
     configs: Mapping[int, RunConfig],
     job: Job,
     jobs: int,
-    retries: int,
     on_update: Callable[[Update], None],
     on_end: Ended,
-    members: Mapping[int, int] | None = None,
 ) -> None:
     """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest
     first.
-
-    `members`: number of runs that a job trains stacked, if more than one.
 
     Processes are used because on a CPU two runs of one thread each, side by side, finish sooner
     than two runs of two threads, one after the other. The cores are divided equally among workers,
     unless OMP_NUM_THREADS sets the number of threads.
 
-    A job whose worker is killed is retried, at most `retries` times. Then it ends with
+    A job whose worker is killed is retried, at most `RETRIES` times. Then it ends with
     `BrokenProcessPool`, or with `Interrupted` if only the worker was asked to stop. No worker
     outlives this process by more than `GRACE` seconds. `on_update` receives the reports of jobs,
     `on_end` the end of each job. If `on_end` raises, or after Ctrl-C, the other workers are stopped
     first, and then the exception is raised.
     """
-    todo = costliest_first(configs, members)
+    todo = costliest_first(configs)
     threads = max(1, cores() // jobs)
     idle = [_Worker(threads) for _ in range(min(jobs, len(todo)))]
     running: dict[Future[Any], tuple[int, _Worker]] = {}
@@ -215,11 +206,7 @@ def in_processes(
     try:
         while todo or running:
             while todo and idle:
-                worker = idle.pop()
-                others = [configs[other] for other, _ in running.values()]
-                index = next_job(todo, configs, worker.config, others)
-                todo.remove(index)
-                worker.config = configs[index]
+                worker, index = idle.pop(), todo.pop(0)
                 running[worker.submit(index, configs[index], job)] = index, worker
             finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
             for _, worker in running.values():
@@ -230,7 +217,7 @@ def in_processes(
                 idle.append(_Worker(threads) if isinstance(error, BrokenProcessPool) else worker)
                 if (
                     isinstance(error, BrokenProcessPool | KeyboardInterrupt)
-                    and killed[index] < retries
+                    and killed[index] < RETRIES
                 ):
                     killed[index] += 1
                     todo.insert(0, index)
@@ -245,37 +232,11 @@ def in_processes(
             worker.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def costliest_first(
-    configs: Mapping[int, RunConfig], members: Mapping[int, int] | None = None
-) -> list[int]:
+def costliest_first(configs: Mapping[int, RunConfig]) -> list[int]:
     """Sort the keys of the configs by training cost, costliest first, so that the last job to
     finish is a short one.
-
-    `members`: number of runs trained with a config as a stacked model, if more than one.
     """
-    return sorted(configs, key=lambda i: -_work(configs[i]) * (members or {}).get(i, 1))
-
-
-def next_job(
-    todo: Sequence[int],
-    configs: Mapping[int, RunConfig],
-    last: RunConfig | None,
-    others: Sequence[RunConfig],
-) -> int:
-    """Return the job that a worker does next: the first of `todo` that saves the most compiling.
-
-    First comes a job whose graph the worker has from its `last` run, then one whose graph no other
-    worker has: several that start runs of one kind would each compile it, while torch stores the
-    graph on disk for workers that come later.
-    `others`: the configs that other workers train now. All runs that are not compiled rank equally.
-    """
-    mine, theirs = last and last.graph, [config.graph for config in others]
-
-    def compiles(index: int) -> tuple[bool, bool]:
-        graph = configs[index].graph
-        return graph is not None and graph != mine, graph in theirs
-
-    return min(todo, key=compiles)
+    return sorted(configs, key=lambda i: -_work(configs[i]))
 
 
 @contextmanager
@@ -323,7 +284,6 @@ class _Worker:
     """
 
     def __init__(self, threads: int) -> None:
-        self.config: RunConfig | None = None  # of its last job
         self.pipe, self._far = _context.Pipe()
         imported = tuple(filter(Path.exists, IMPORTED))
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads, imported))

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import Any
 
-from ihlab.sweep.pool import Ended, Job, costliest_first
+from ihlab.sweep.pool import RETRIES, Ended, Job, costliest_first
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Row
 from tasks.config import ConfigError
@@ -23,7 +23,6 @@ def in_ray(
     configs: Mapping[int, RunConfig],
     job: Job,
     jobs: int | None,
-    retries: int,
     on_end: Ended,
     n_gpus: int = 0,
 ) -> None:
@@ -31,7 +30,7 @@ def in_ray(
     are dropped.
 
     At most `jobs` run at a time; None: as many as Ray has cores for. Ray retries a job, at most
-    `retries` times, when its worker or its machine dies. A path in a job must mean the same folder
+    `RETRIES` times, when its worker or its machine dies. A path in a job must mean the same folder
     on every machine of a cluster, so it must be on a shared disk. When this process is killed, a
     Ray that it started ends within seconds, with the jobs; only two idle Ray agents stay for a
     minute. Raises `ConfigError` if Ray is not installed or cannot be started.
@@ -44,7 +43,7 @@ def in_ray(
     if not todo:
         return  # Ray takes seconds to start
     with _started(jobs):
-        task = ray.remote(num_cpus=1, num_gpus=n_gpus, max_retries=retries)(_do)
+        task = ray.remote(num_cpus=1, num_gpus=n_gpus, max_retries=RETRIES)(_do)
         running: dict[Future[Any], tuple[int, Any]] = {}
         try:
             while todo or running:

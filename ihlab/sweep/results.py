@@ -1,9 +1,7 @@
 """Results of a sweep's runs as one tidy table."""
 
-import glob
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ihlab.storage.files import locked, write_text
+from ihlab.storage.files import write_text
 from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
 from ihlab.training.find_runs import name_to_open
 from ihlab.training.stored_metrics import read_metrics
-from tasks.config import ConfigError, require
-from tasks.files import remove_partial
+from tasks.config import require
 
 FAILED = "failed"
 """The status of a run that ended in an error. `ihlab.storage.stored` has the others."""
@@ -96,35 +93,14 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return table[[*table.columns.drop(last), *last]]
 
 
-@contextmanager
-def only_writer(path: Path) -> Iterator[None]:
-    """Lock a CSV for one sweep. Raises `ConfigError` if another sweep writes it, or it cannot be
-    written.
-    """
-    lock = path.with_name(f".{path.name}.lock")
-    with ExitStack() as held:
-        try:
-            taken = f"Another sweep is writing {path}: wait for its end, or give another file."
-            held.enter_context(locked(lock, taken))
-            # This runs before the lock is released, so no other process has it.
-            held.callback(lock.unlink, missing_ok=True)
-            remove_partial(path.parent, glob.escape(path.name))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
-        yield
-
-
 def write_results(table: pd.DataFrame, path: Path) -> None:
     """Write the table as CSV, atomically.
 
-    Raises `ConfigError` if the existing file is not a table of a sweep, or if it cannot be written.
+    Raises `ConfigError` if the existing file is not a table of a sweep.
     """
-    try:
-        if path.exists():
-            _require_table(path)
-        write_text(path, table.to_csv(index=False))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+    if path.exists():
+        _require_table(path)
+    write_text(path, table.to_csv(index=False))
 
 
 def _require_table(path: Path) -> None:

@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -32,15 +31,11 @@ from safetensors.numpy import load_file, save
 from ihlab import ModelConfig, RunConfig
 from ihlab import train as train_run
 from tasks import InductionTask
-from tests.faults.table import Row
+from tests.faults.table import Row, Tally
 from tests.forked import CONTEXT, session_of
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-MOMENTS = ANY, WRITE, LATER = (
-    "at any moment",
-    "in the middle of a write",
-    "after its first checkpoint",
-)
+ANY, WRITE, LATER = "at any moment", "in the middle of a write", "after its first checkpoint"
 
 USUAL = {ANY: 0.2, WRITE: 0.4, LATER: 0.4}
 """Probabilities of the moments."""
@@ -196,17 +191,18 @@ def draw(
     if moment == LATER and kind in WITHOUT_CHECKPOINTS:
         moment = ANY
     by_worker = bool(kind in POOLED and moment == WRITE and rng.random() < 0.7)
-    targets = [
-        "parent",
-        *(["group"] if kind in POOLED else []),
-        *(["worker"] if by_worker or moment == LATER else []),
-    ]
+    targets = ["parent"]
+    if kind in POOLED:
+        targets.append("group")
+        if by_worker or moment == LATER:
+            targets.append("worker")
+    after = None
+    if moment != WRITE:
+        after = float(rng.uniform(0, whole.seconds - whole.first * (moment == LATER)))
     return Kill(
         signum=int(rng.choice(SIGNALS)),
-        to=str(rng.choice(targets)) if kind in POOLED else "parent",
-        after=None
-        if moment == WRITE
-        else float(rng.uniform(0, whole.seconds - whole.first * (moment == LATER))),
+        to=str(rng.choice(targets)),
+        after=after,
         later=moment == LATER,
         by_worker=by_worker,
         write=int(rng.integers(WRITES_OF_WORKER if by_worker else WRITES.get(kind, 1))) + 1,
@@ -434,13 +430,9 @@ def content(folder: Path) -> dict[str, bytes]:
                 {name: done[name] for name in ("steps", "n_params", "threads")}
             ).encode()
         elif path.name.endswith(".optimizer.safetensors"):
-            read = save(
-                {
-                    name: tensor
-                    for name, tensor in load_file(path).items()
-                    if name != "tally/seconds"
-                }
-            )
+            tensors = load_file(path)
+            tensors.pop("tally/seconds", None)
+            read = save(tensors)
         elif path.name == "manifest.json":
             read = json.dumps({**json.loads(read), "training_seconds": 0}).encode()
         elif path.name == "all.csv":
@@ -487,12 +479,10 @@ def campaign(
 
     A kill fails if the command ends with a wrong exit code or leaves processes behind. All kills of
     a command fail if its files differ in the end from those of a command that was never killed, or
-    if other files are left. Faults are written to `wrong.txt` in the folder.
+    if other files are left. Faults are printed to stderr.
     """
-    rng = np.random.default_rng(seed)
+    rng, tally = np.random.default_rng(seed), Tally()
     folder.mkdir(parents=True, exist_ok=True)
-    tried: Counter[tuple[str, str]] = Counter()
-    failed: Counter[tuple[str, str]] = Counter()
     shares = np.array([1 if "ray" in kind else 4 for kind in kinds])  # Ray takes minutes
     numbers = np.ceil(kills * shares / shares.sum()).astype(int)
     for i, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
@@ -510,15 +500,6 @@ def campaign(
             name = f"{i}-{done}-{rng.integers(2**31)}"
             for moment, wrong in _chain(kind, folder / name, planned, expected, sabotage):
                 done += 1
-                tried[kind, moment] += 1
-                failed[kind, moment] += bool(wrong)
-                if wrong:
-                    with (folder / "wrong.txt").open("a") as file:
-                        file.write(f"{kind}, {name}, {moment}: {'; '.join(wrong)}\n")
-            if not any(failed[kind, moment] for moment in MOMENTS):
-                shutil.rmtree(folder / name, ignore_errors=True)
-    cells = [(kind, moment) for kind in kinds for moment in MOMENTS if tried[kind, moment]]
-    return [
-        Row(f"{kind}, {moment}", tried[kind, moment], failed[kind, moment])
-        for kind, moment in cells
-    ]
+                tally.add(f"{kind}, {moment}", "; ".join(wrong), name)
+            shutil.rmtree(folder / name, ignore_errors=True)
+    return tally.rows()

@@ -2,22 +2,18 @@
 whoever opens them.
 
 Every command that accepts such a file opens it. It must give its normal result, or one sentence
-that names the problem. It fails if it raises another exception, takes more than `SECONDS`, prints
+that names the problem. It fails if it raises another exception, takes too long, prints
 or writes any of the reader's private text, or makes, changes or removes a file outside the folder
 and the command's own output.
 """
 
-import contextlib
-import io
 import json
 import math
 import pickle
 import random
 import re
 import shutil
-import traceback
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,32 +21,19 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ihlab import Run, train
-from ihlab.cli import SYSTEM_ERROR, main
+from ihlab import train
 from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
-from ihlab.sweep.grid import read_grid
-from tasks import ConfigError, TextTask
+from tasks import TextTask
 from tests.faults import ways_in
-from tests.faults.fuzz import WORDS
 from tests.faults.kinds_of_damage import NO_FILE
 from tests.faults.table import Row, Tally, sample
-from tests.faults.time_limit import Slow, time_limit
-
-SECONDS = 20.0
-"""Time in which every command must answer."""
-
-LONGEST = 1500
-"""Largest number of characters of a sentence, including paths."""
+from tests.faults.ways_in import Opening, said
 
 SECRET = "MyOwnWords"
 """Private text in files that the reader did not name. No command may show it."""
 
 RUNS, MODELS, SWEEPS = "hostile run folders", "hostile model folders", "hostile sweep files"
 SHIFTED = "hostile folders of shifted models"
-
-
-Opening = list[str] | Callable[[], Any]
-"""A command's arguments, or a Python function to call."""
 
 
 class Hostile(NamedTuple):
@@ -65,41 +48,6 @@ class Hostile(NamedTuple):
     make: Callable[[Path, Path], Any]
 
 
-def said(opening: Opening, where: Path) -> tuple[str, str]:
-    """Run a command in this process. Return its output, and a description of a wrong end ("" if
-    there is none).
-    """
-    out, err, wrong = io.StringIO(), io.StringIO(), ""
-    try:
-        with (
-            contextlib.chdir(where),
-            time_limit(SECONDS),
-            redirect_stdout(out),
-            redirect_stderr(err),
-        ):
-            opening() if callable(opening) else main(opening)
-    except ConfigError as error:
-        err.write(str(error))
-        if "\n" in str(error) or len(str(error)) > LONGEST:
-            wrong = f"no sentence: {error}"
-    except OSError as error:
-        err.write(str(error))
-        if not error.filename:
-            wrong = f"no file is named: {error}"
-    except SystemExit as stopped:
-        printed = err.getvalue()
-        last = printed.rstrip("\n").rpartition("\n")[2]
-        sentence = last.startswith("ihlab: ") and last.endswith((".", "?", ")"))
-        short = len(last) <= LONGEST and "Traceback" not in printed
-        if stopped.code not in (1, 2, SYSTEM_ERROR) or not sentence or not short:
-            wrong = f"exit code {stopped.code}: {printed[-600:]!r}"
-    except Slow:
-        wrong = f"no answer in {SECONDS} s"
-    except BaseException:
-        wrong = traceback.format_exc()[-1500:]
-    return out.getvalue() + err.getvalue(), wrong
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     """Return every regular file under a folder."""
     return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
@@ -112,7 +60,6 @@ def home_of(folder: Path) -> Path:
         "letters/a.txt",
         "letters/b.txt",
         "checkpoints/step-3.safetensors",
-        "x.step-1.partial",
         ".a.1.partial",
     ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +111,6 @@ def resumed(run: Path) -> Callable[[], Any]:
 OF_RUNS: dict[str, Callable[[Path], Opening]] = {
     "runs": lambda run: ["runs", str(run.parent)],
     "heads": lambda run: f"heads {run} --rows 4 --csv heads.csv".split(),
-    "shift": lambda run: f"shift {run} --csv shift.csv".split(),
     "view": lambda run: f"view {run} --out page.html".split(),
     "training again": resumed,
 }
@@ -263,6 +209,8 @@ PLACED: dict[str, Callable[[Path, Path], Any]] = {
         "step," * 10**6 + "a\n" + "1," * 10**6 + "1\n"
     ),
     "deep JSON": lambda path, home: path.write_text('{"a":' * 10**5),
+    "a list": lambda path, home: path.write_text("[1]"),
+    "bytes": lambda path, home: path.write_bytes(bytes(range(256))),
     "a large header": lambda path, home: path.write_bytes(
         (2**60).to_bytes(8, "little") + b"{" * 100
     ),
@@ -320,15 +268,11 @@ def field(name: str, value: Any) -> Callable[[Path, Path], None]:
     return edited(lambda content, home: content.update({name: value}))
 
 
-def file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
+def file(name: str, content: str) -> Callable[[Path, Path], None]:
     """Put a file with this content in a folder; {home} in a text is the reader's folder."""
 
     def make(folder: Path, home: Path) -> None:
-        written = (
-            content.replace("{home}", str(home)).encode() if isinstance(content, str) else content
-        )
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).write_bytes(written)
+        (folder / name).write_text(content.replace("{home}", str(home)))
 
     return make
 
@@ -361,14 +305,6 @@ class Touch:
         return (open, (self.path, "w"))
 
 
-def weights(change: Callable[[bytes], bytes]) -> Callable[[Path, Path], None]:
-    def make(folder: Path, home: Path) -> None:
-        path = folder / "model.safetensors"
-        path.write_bytes(change(path.read_bytes()))
-
-    return make
-
-
 def renamed_tensor(folder: Path, home: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file(
@@ -396,6 +332,24 @@ LINKED = (*CONFIGS, "model.safetensors", "model.safetensors.index.json", "specia
           "vocab.txt", "additional_chat_templates")  # fmt: skip
 
 
+FOREIGN: tuple[tuple[str, Any], ...] = (
+    ("quantization_config", {"quant_method": "gptq"}),
+    ("attn_implementation", "someone/kernel"),
+    ("model_type", "llama"),
+    ("model_type", "t5"),
+    ("base_model_type", "t5"),
+    ("base_model_type", "kv_shift"),
+    ("base_model_type", "mamba"),
+    ("sub_config", {"num_labels": 10**8, "layers": [10**9]}),
+    ("architectures", ["Nothing"]),
+    ("auto_map", {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}),
+    ("transformers_weights", "../out.safetensors"),
+    ("tokenizer_class", "NothingTokenizer"),
+    ("dtype", "float8_e4m3fn"),
+)
+"""Fields of a config, and values that would lead elsewhere."""
+
+
 def models(kind: str, sound: Path) -> list[Hostile]:
     """Return models with each config field in each wrong form, foreign or damaged weights, or
     additional files.
@@ -417,43 +371,20 @@ def models(kind: str, sound: Path) -> list[Hostile]:
         ("tokenizer_config.json", "special_tokens_map.json"), of_tokenizers
     ):
         made[f"{name} with {fields}"] = tokenizer_with(name, fields)
-    more: dict[str, Any] = {
-        "quantization_config": [{"quant_method": q} for q in ("gptq", "x")],
-        "attn_implementation": ["someone/kernel"],
-        "model_type": ["llama", "t5", "nothing"],
-        "base_model_type": ["gpt2", "t5", "kv_shift", "mamba", "nothing"],
-        "sub_config": [{"num_labels": 10**8, "layers": [10**9]}],
-        "architectures": [["Nothing"], "x"],
-        "auto_map": [{"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}],
-        "transformers_weights": ["x.bin", "../out.safetensors"],
-        "tokenizer_class": ["NothingTokenizer"],
-        "dtype": ["nothing", "float8_e4m3fn"],
-    }
-    for name, values in more.items():
-        for value in values:
-            made[f"{name} = {value!r}"] = field(name, value)
+    for name, value in FOREIGN:
+        made[f"{name} = {value!r}"] = field(name, value)
     for named in ("x.bin", "../out.safetensors", "nowhere.safetensors", ""):
         made[f"an index that names {named!r}"] = through_index(named)
-    contents = {"empty": b"", "a list": b"[1]", "deep": b"[" * 100_000, "binary": bytes(range(256))}
-    files = [*CONFIGS, "adapter_config.json", "model.safetensors"]
-    for name, (what, content) in product(files, contents.items()):
-        made[f"{name}: {what}"] = file(name, content)
     made |= {
         "an adapter of another model": file(
             "adapter_config.json", '{"base_model_name_or_path": "{home}"}'
         ),
-        "a tokenizer class that is missing": file(
-            "tokenizer_config.json", '{"tokenizer_class": "No"}'
-        ),
         "a number beyond floats": file(
             "config.json", json.dumps(config)[:-1] + ', "num_labels": 1e400}'
         ),
-        "no weights": lambda folder, home: (folder / "model.safetensors").unlink(),
         "part of a distributed checkpoint": file(
-            "shard-00000-model-00001-of-00002.safetensors", b"x"
+            "shard-00000-model-00001-of-00002.safetensors", "x"
         ),
-        "weights cut in half": weights(lambda b: b[: len(b) // 2]),
-        "a header of 2**60 bytes": weights(lambda b: (2**60).to_bytes(8, "little") + b[8:]),
         "a tensor of another name": renamed_tensor,
     }
     return [Hostile(kind, name, make) for name, make in made.items()]
@@ -507,64 +438,16 @@ def sweeps() -> list[Hostile]:
         '"text"': '"os:system"',
         "seeds = 1\n": 'name = "../../home"\nseeds = 1\n',
         "n_layers = 1": "n_layers = 1000000000",
+        "seeds = 1\n\n": "grid.lr = " + "[" * 5000 + "]" * 5000,
+        "steps = 2\n": "[a" + ".a" * 3000 + "]\n",
+        "warmup = 1": f"grid.lr = {[*range(1000)]}\ngrid.seed = {[*range(1000)]}",
+        "eval_rows = 8": f'grid.task = ["{"x" * 10**5}"]',
     }.items():
         made[f"{old.strip()} becomes {new[:40]!r}"] = changed(old, new)
     for name, make in PLACED.items():
         if name != "1e6 columns":
             made[f"grid.toml: {name}"] = at("", make)
     return [Hostile(SWEEPS, name, make) for name, make in made.items()]
-
-
-MANY = f"lr = {list(range(1, 1001))}"
-FIELDS = """
-seeds lr name betas task task.kind model.n_layers grid grid.lr grid.name zip init_shift grid.seed model.residual "a.b"
-grid.grid.x fork
-""".split()
-NAMES = (
-    *(word for word in WORDS if word.isprintable()),
-    "a\\b",
-    "~",
-    "é" * 200,
-    "x" * 10**5,
-    ".lock",
-    "..",
-    "none",
-)
-VALUES = (
-    "1", "-1", "1.5", "nan", "true", "[]", "[1, 2]", '["a", 1]', "{}", "{a = 1}", "1979-05-27", "1" + "0" * 400,
-    "[" * 5000 + "]" * 5000, "[1e-3, true]", "[nan, nan]", '"""a\nb"""',
-    *map(json.dumps, NAMES),
-)  # fmt: skip
-LINES = (
-    *(f"{field} = {value}" for field in FIELDS for value in VALUES), *(f"{json.dumps(name)} = 1" for name in NAMES),
-    "a." * 4000 + "b = 1", "[a" + ".a" * 3000 + "]", f"grid.{MANY}\ngrid.seed = [1]", "lr = 1\nlr = 1", "\0", "lr",
-    f"grid.{MANY}\ngrid.batch_size = {list(range(1, 1001))}", "[[zip]]\n" * 10**5, f"[[zip]]\n{MANY}\n" * 40,
-)  # fmt: skip
-
-
-def lines() -> list[Hostile]:
-    """Return sweep files with another line: deep, long, twice, of a wrong type, or with a name that
-    is a path.
-    """
-    return [Hostile(SWEEPS, f"with {line[:60]!r}", ending_in(line)) for line in LINES]
-
-
-def ending_in(line: str) -> Callable[[Path, Path], None]:
-    """End a sweep file with another line, in place of the field's own."""
-
-    def make(grid: Path, home: Path) -> None:
-        name, kept = line.partition(" =")[0], []
-        for each in grid.read_text().splitlines():
-            if each.partition(" =")[0] != name:
-                kept.append(each)
-        grid.write_text("\n".join([*kept, line, ""]))
-
-    return make
-
-
-def created(grid: Path) -> Callable[[], Any]:
-    """Return a function that makes the folders of a sweep's runs."""
-    return lambda: [Run.create(point.config, "runs") for point in read_grid(grid)]
 
 
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
@@ -584,7 +467,6 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
         (models(MODELS, model), model, OF_MODELS),
         (models(SHIFTED, shifted), shifted, OF_SHIFTED),
         (sweeps(), grid, OF_SWEEPS),
-        (lines(), grid, {"created": created}),
     ):
         openings += list(product(cases, [sound], commands.items()))
     tally = Tally()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ihlab.storage import stored
-from ihlab.training import checkpoint, stored_metrics
+from ihlab.training import checkpoint
 from tests.faults import ways_in
 from tests.faults.damage import Cell, campaign, matrix, outcomes
 
@@ -31,9 +31,7 @@ def wrong(folder, chosen: Callable[[Cell], bool]) -> list[str]:
     ways_in.pristine(folder / "sound")
     cells = [cell for cell in matrix(folder / "sound") if chosen(cell)]
     assert cells
-    return [
-        outcome.wrong for outcome in outcomes(cells[:20], random.Random(0), folder) if outcome.wrong
-    ]
+    return [fault for _, fault in outcomes(cells[:20], random.Random(0), folder) if fault]
 
 
 def flipped(file: str, way: ways_in.Way) -> Callable[[Cell], bool]:
@@ -62,14 +60,6 @@ def test_without_a_check_of_names_and_shapes_it_finds_tracebacks(tmp_path, monke
     )
     assert any("KeyError" in what for what in found)
     assert any("RuntimeError" in what for what in found)
-
-
-def test_without_the_record_of_the_metrics_it_finds_other_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored_metrics, "_begins", lambda content, known: True)
-    found = wrong(
-        tmp_path, lambda cell: cell.way is ways_in.metrics and cell.what == "eval_loss is '0.25'"
-    )
-    assert any("another result" in what for what in found)
 
 
 def test_without_a_check_for_regular_files_it_finds_what_never_answers(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ is taken away.
 
 import pytest
 
-from tests.faults import memory, strangers
+from tests.faults import strangers, ways_in
 
 
 def failures(rows):
@@ -59,14 +59,7 @@ def test_a_hostile_model_is_refused_in_a_sentence_that_names_the_file(tmp_path, 
     model, home = strangers.sound_model(tmp_path), strangers.home_of(tmp_path)
     [case] = [case for case in strangers.models(strangers.MODELS, model) if case.name == name]
     case.make(model, home)
-    printed, wrong = strangers.said(strangers.OF_MODELS["heads"](model), tmp_path)
+    printed, wrong = ways_in.said(strangers.OF_MODELS["heads"](model), tmp_path)
     assert not wrong
     assert sentence in printed
     assert not (home / "touched").exists()
-
-
-@pytest.mark.rare
-def test_training_under_a_limit_of_memory_ends_in_a_sentence(tmp_path, capsys):
-    assert failures(memory.campaign(1, 0, tmp_path, 5 * 2**29, 5 * 2**29)) == {}, (
-        capsys.readouterr().err
-    )

@@ -5,10 +5,11 @@ import io
 import json
 import re
 import shutil
+import traceback
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors.torch import load_file
 from torch import Tensor
@@ -19,12 +20,13 @@ from ihlab.cli import SYSTEM_ERROR, main
 from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
 from tasks import ConfigError, InductionTask
+from tasks.config import require
 from tests.faults.time_limit import Slow, time_limit
 
 SECONDS = 10
 """Seconds in which every way must answer."""
 
-LONGEST = 900
+LONGEST = 1500
 """Largest number of characters of a sentence, including paths."""
 
 CONFIG = RunConfig(
@@ -89,14 +91,12 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
-def listed(folder: Path) -> str | Refused:
+def listed(folder: Path) -> str:
     table = ihlab.runs(folder.parent)
     own = table[table["run"] == str(folder)]
     others = table[table["run"] != str(folder)].to_csv()
-    if (
-        own["status"].tolist() == ["damaged"] and "done" in others
-    ):  # the other run must still be listed
-        return Refused(str(own["problem"].iloc[0]))
+    is_damaged = own["status"].tolist() == ["damaged"]
+    require(not is_damaged or "done" not in others, "".join(own["problem"].astype(str)))
     return str(own.to_csv()) + str(others)
 
 
@@ -113,30 +113,25 @@ def forked(folder: Path) -> str:
 
 
 def resumed(folder: Path) -> str:
-    return _trained(train(CONFIG, folder.parent, "cpu"))
-
-
-def _trained(run: Run) -> str:
     """Return everything that training stores, except times."""
-    tensors = [
-        load_file(path(step))
-        for step in run.checkpoints
-        for path in (run.checkpoint_path, run.optimizer_path)
-    ]
-    kept = [
-        {name: x for name, x in stored.items() if name != "tally/seconds"} for stored in tensors
-    ]
-    return (run.folder / "metrics.csv").read_text() + str([digest(stored) for stored in kept])
+    run = train(CONFIG, folder.parent, "cpu")
+    kept = [(run.folder / "metrics.csv").read_text()]
+    for step in run.checkpoints:
+        for path in (run.checkpoint_path(step), run.optimizer_path(step)):
+            tensors = load_file(path)
+            tensors.pop("tally/seconds", None)
+            kept.append(digest(tensors))
+    return "".join(kept)
 
 
 # On the command line
 
 
-def command(*args: str) -> str | Refused:
-    """Run `ihlab` in this process. One line on stderr and exit code 1, 2 or 74 is a `Refused`,
-    anything else a result.
+def command(*args: str) -> str:
+    """Run `ihlab` in this process, and return what it prints.
 
-    The recipe of a run that trains may come before that line.
+    Raises `ConfigError` for one line on stderr with exit code 1, 2 or 74. The recipe of a run that
+    trains may come before that line.
     """
     out, err = io.StringIO(), io.StringIO()
     try:
@@ -145,61 +140,69 @@ def command(*args: str) -> str | Refused:
     except SystemExit as stopped:
         said = re.sub(r"^\S+: task .*\n", "", err.getvalue())
         if stopped.code in (1, 2, SYSTEM_ERROR) and said.startswith("ihlab: "):
-            return Refused(said.removeprefix("ihlab: ").removesuffix("\n"))
+            raise ConfigError(said.removeprefix("ihlab: ").removesuffix("\n")) from None
         return f"exit code {stopped.code}: {said}"
     return out.getvalue()
 
 
-def runs(folder: Path) -> str | Refused:
-    printed = command("runs", str(folder.parent))
-    if isinstance(printed, Refused):
-        return printed
-    table, _, after = printed.rpartition("┘\n")
-    if after and "other-" in table and folder.name not in table:
-        return Refused(after.removesuffix("\n"))
-    return printed
+Opening = list[str] | Callable[[], Any]
+"""A command's arguments, or a Python function to call."""
 
 
-def heads(folder: Path) -> str | Refused:
+def said(opening: Opening, where: Path, longest: int = LONGEST) -> tuple[str, str]:
+    """Run a command in this process. Return its output, and a description of a wrong end ("" if
+    there is none).
+    """
+    out, err, wrong = io.StringIO(), io.StringIO(), ""
+    try:
+        with (
+            chdir(where),
+            time_limit(2 * SECONDS),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            opening() if callable(opening) else main(opening)
+    except ConfigError as error:
+        err.write(str(error))
+        if "\n" in str(error) or len(str(error)) > longest or not callable(opening):
+            wrong = f"no sentence: {error}"
+    except OSError as error:
+        err.write(str(error))
+        if not error.filename:
+            wrong = f"no file is named: {error}"
+    except SystemExit as stopped:
+        printed = err.getvalue()
+        last = printed.rstrip("\n").rpartition("\n")[2]
+        sentence = last.startswith("ihlab: ") and last.endswith((".", "?", ")", "--help"))
+        short = len(last) <= longest and "Traceback" not in printed
+        if stopped.code not in (1, 2, SYSTEM_ERROR) or not sentence or not short:
+            wrong = f"exit code {stopped.code}: {printed[-600:]!r}"
+    except Slow:
+        wrong = f"no answer in {2 * SECONDS} s"
+    except BaseException:
+        wrong = traceback.format_exc()[-1500:]
+    return out.getvalue() + err.getvalue(), wrong
+
+
+def heads(folder: Path) -> str:
     out = folder.parent / "heads.csv"
-    printed = command("heads", str(folder), "--rows", "4", "--csv", str(out))
-    return printed if isinstance(printed, Refused) else printed + out.read_text()
+    return command("heads", str(folder), "--rows", "4", "--csv", str(out)) + out.read_text()
 
 
-def shift(folder: Path) -> str | Refused:
-    return command("shift", str(folder))
-
-
-def view(folder: Path) -> str | Refused:
+def view(folder: Path) -> str:
     out = folder.parent / "view.html"
-    printed = command("view", str(folder), "--out", str(out))
-    return printed if isinstance(printed, Refused) else printed + out.read_text()
+    return command("view", str(folder), "--out", str(out)) + out.read_text()
 
 
-def trained(folder: Path) -> str | Refused:
-    printed = command("train", "induction", "--root", str(folder.parent), *OPTIONS)
-    return printed if isinstance(printed, Refused) else printed + _trained(Run(folder, CONFIG))
-
-
-def ended(folder: Path) -> str | Refused:
+def ended(folder: Path) -> str:
     return command("train", "induction", "--root", str(folder.parent), *OPTIONS)
 
 
-Way = Callable[[Path], str | Refused]
+Way = Callable[[Path], str]
+"""It raises `ConfigError` if it refuses."""
 
-FINISHED: tuple[Way, ...] = (
-    opened,
-    metrics,
-    model,
-    listed,
-    forked,
-    runs,
-    heads,
-    shift,
-    view,
-    ended,
-)
-STOPPED: tuple[Way, ...] = (metrics, listed, runs, resumed, trained)
+FINISHED: tuple[Way, ...] = (opened, metrics, model, listed, forked, heads, view, ended)
+STOPPED: tuple[Way, ...] = (metrics, listed, resumed)
 
 
 def result(way: Way, folder: Path) -> str | Refused:

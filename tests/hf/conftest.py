@@ -1,43 +1,28 @@
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    SmolLM3Config,
-    SmolLM3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 SIZES = {
-    **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
-    **{
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "initializer_range": 0.3,
-    },
-    **{"bos_token_id": None, "eos_token_id": None, "pad_token_id": None},
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.3,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
 }
-FAMILIES = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
-    "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=6)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
-    "smollm3": lambda: SmolLM3ForCausalLM(
-        SmolLM3Config(**{**SIZES, "num_hidden_layers": 4})
-    ),  # layer 3 rotates nothing
-}
+OF_FAMILY = {"mistral": {"sliding_window": 6}, "qwen3": {"head_dim": 8}}
 
 
 def plain(family="llama"):
     torch.manual_seed(0)
-    return FAMILIES[family]().eval()
+    config = AutoConfig.for_model(family, **SIZES, **OF_FAMILY.get(family, {}))
+    return AutoModelForCausalLM.from_config(config).eval()
 
 
 def maker(family="llama", **shift):

@@ -124,22 +124,13 @@ def test_each_cached_token_of_a_tree_may_be_continued(window, first):
     forest.grow(IDS[:, 11:], [[2, 6, 7, 11], [3, 5, 8, 8]])
 
 
-def going_back():
-    """Continue the last token but one of a static cache, which has the raw vectors of the last one
-    only.
-    """
-    model = prepared(maker())
-    cache = StaticCache(model.config, max_cache_len=STATIC)
-    forest = Forest(model, IDS[:, :4], cache)
-    forest.grow(IDS[:, 4:5], [[3], [3]])
-    forest.grow(IDS[:, 5:6], [[3], [3]])
-
-
 @torch.no_grad()
 def test_a_mask_that_goes_back_to_what_is_not_stored_is_refused():
-    with pytest.raises(ConfigError, match=r"^attention_mask continues an earlier token"):
-        going_back()
     model = prepared(maker())
+    forest = Forest(model, IDS[:, :4], StaticCache(model.config, max_cache_len=STATIC))
+    forest.grow(IDS[:, 4:5], [[3], [3]])
+    with pytest.raises(ConfigError, match=r"^attention_mask continues an earlier token"):
+        forest.grow(IDS[:, 5:6], [[3], [3]])  # a static cache has the vectors of the last token
     cache = model(
         IDS[:, :4]
     ).past_key_values  # read without such a mask, so only its last token may be continued

@@ -52,33 +52,12 @@ CASES = {
         delta([2]),
         {"cu_seqlens": BOUNDS},
     ),
-    "fused_recurrent_gated_delta_rule": (
-        qwen.torch_recurrent_gated_delta_rule,
-        delta([2]),
-        {"cu_seqlens": BOUNDS},
-    ),
     "chunk_kda": (kimi.chunk_kimi_delta_attention, delta([2, 4]), {"cu_seqlens": BOUNDS}),
-    "fused_recurrent_kda": (
-        kimi.recurrent_kimi_delta_attention,
-        delta([2, 4]),
-        {"cu_seqlens": BOUNDS},
-    ),
 }
 
 
 def outputs(result):
     return result if isinstance(result, tuple) else (result,)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_one_document_is_what_the_reference_gives(name):
-    decorated, (given, options), _ = CASES[name]
-    reference = inspect.unwrap(decorated)
-    found, right = (
-        outputs(run(*given.values(), **options)) for run in (stand_in(name, reference), reference)
-    )
-    for result, expected in zip(found, right, strict=True):
-        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -97,7 +76,10 @@ def test_each_document_is_what_the_reference_gives_it_alone(name):
         )
         pieces.append(result[0])
         finals.extend(result[1:])
-    found, *states = outputs(stand_in(name, reference)(*given.values(), **options, **documents))
+    run = stand_in(name, reference)
+    whole, right = (outputs(one(*given.values(), **options)) for one in (run, reference))
+    assert all(map(torch.equal, whole, right))
+    found, *states = outputs(run(*given.values(), **options, **documents))
     torch.testing.assert_close(found, torch.cat(pieces, dim=axis))
     if finals:
         kept = finals if "cu_seqlens" in documents else finals[-1:]
@@ -132,7 +114,6 @@ def test_an_argument_that_the_kernel_does_not_know_is_refused(name):
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (called("causal_conv1d_fn", seq_idx=SEQ_IDX[:, :5]), r"seq_idx is \[1, 5\], not \[1, 8\]"),
         (
             called("causal_conv1d_fn", seq_idx=SEQ_IDX.long()),
             "seq_idx is torch.int64, but must be int32",
@@ -142,11 +123,6 @@ def test_an_argument_that_the_kernel_does_not_know_is_refused(name):
             "seq_idx needs channels in the last place",
         ),
         (called("mamba_chunk_scan_combined", z=random(1)), "the reference of this family has no z"),
-        (called("chunk_kda", cu_seqlens=BOUNDS[:3]), "cu_seqlens ends at 4, not 8"),
-        (
-            called("chunk_kda", initial_state=random(1, 2, 4, 3)),
-            "3 documents need as many initial states",
-        ),
     ],
 )
 def test_what_the_kernel_refuses_is_refused(call, sentence):
@@ -157,8 +133,7 @@ def test_what_the_kernel_refuses_is_refused(call, sentence):
 def test_stand_ins_come_before_the_modelling_files():
     with pytest.raises(ConfigError, match=r"modeling_lfm2.* was imported before use_stand_ins"):
         use_stand_ins()
-    with pytest.raises(SystemExit):
-        main(["--family", "lfm2", "--kernels", "stand-in"])
+    assert main(["--family", "lfm2", "--kernels", "stand-in"]) == 2
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ which that file imports.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -35,21 +35,14 @@ def fetch(checkout: Path | None = None) -> None:
     if not tests.exists():
         with tempfile.TemporaryDirectory() as aside:
             release = f"transformers=={transformers.__version__}"
-            given = ["--no-binary", "transformers", "--no-deps", "--dest", aside]
-            subprocess.run([*pip, "download", *given, release], check=True)
-            subprocess.run(
-                [*pip, "install", "--no-deps", "--target", FOLDER, "parameterized"], check=True
-            )
-            with tarfile.open(next(Path(aside).glob("*.tar.gz"))) as archive:
-                (name,) = (
-                    name
-                    for name in archive.getnames()
-                    if name.endswith("/tests/test_modeling_common.py")
-                )
-                common = archive.extractfile(name)
-                assert common is not None
-                tests.mkdir()
-                (tests / "test_modeling_common.py").write_bytes(common.read())
+            given = f"download --no-binary transformers --no-deps --dest {aside} {release}".split()
+            subprocess.run([*pip, *given], check=True)
+            given = f"install --no-deps --target {FOLDER} parameterized".split()
+            subprocess.run([*pip, *given], check=True)
+            shutil.unpack_archive(next(Path(aside).glob("*.tar.gz")), aside)
+            tests.mkdir()
+            common = next(Path(aside).glob("*/tests/test_modeling_common.py"))
+            shutil.copy(common, tests)
     for name, mixin in LACKING.items():
         path = tests / name
         path.parent.mkdir(exist_ok=True)
@@ -63,41 +56,18 @@ def run(select: str = "") -> dict[str, dict[str, str]]:
     """Return the outcome of each test for each class: passed, failed or skipped. `select` is
     pytest's `-k`.
     """
+    outcomes: dict[str, dict[str, str]] = {"TestLlama": {}, "TestShifted": {}}
     with tempfile.TemporaryDirectory() as aside:
         found = Path(aside, "found.xml")
-        given = [
-            "--noconftest",
-            "-c",
-            os.devnull,
-            "-q",
-            "-W",
-            "ignore",
-            "--tb=short",
-            f"--junitxml={found}",
-        ]
-        environment = {
-            **os.environ,
-            "HF_HUB_OFFLINE": "1",
-            "PYTHONPATH": f"{CASES.parents[2]}:{FOLDER}",
-        }
+        given = f"--noconftest -c {os.devnull} -q -W ignore --tb=short --junitxml={found}".split()
+        paths = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{CASES.parents[2]}:{FOLDER}"}
         command = [sys.executable, "-m", "pytest", CASES, *given, "-k", select]
-        log = subprocess.run(
-            command, env=environment, cwd=aside, capture_output=True, text=True, check=False
-        )
-        (FOLDER / "log.txt").write_text(log.stdout + log.stderr)
-        outcomes: dict[str, dict[str, str]] = {}
+        with (FOLDER / "log.txt").open("w") as log:
+            subprocess.run(command, env=os.environ | paths, cwd=aside, stdout=log, check=False)
         for case in ElementTree.parse(found).iter("testcase"):
-            kinds = {part.tag for part in case}
-            outcome = (
-                "failed"
-                if kinds & {"failure", "error"}
-                else "skipped"
-                if "skipped" in kinds
-                else "passed"
-            )
-            outcomes.setdefault(case.attrib["classname"].split(".")[-1], {})[
-                case.attrib["name"]
-            ] = outcome
+            kinds = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+            ends = [kinds[part.tag] for part in case if part.tag in kinds] or ["passed"]
+            outcomes[case.attrib["classname"].split(".")[-1]][case.attrib["name"]] = ends[0]
     return outcomes
 
 

@@ -4,41 +4,22 @@ its weights.
 
 import json
 import os
-import resource
-import struct
 import subprocess
 import sys
-import time
-from contextlib import suppress
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers import AutoModelForCausalLM
 
 from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
 from ihlab.storage.model_folder import (
-    LENGTHS,
-    MOST_COUNT,
-    MOST_SIZE,
-    SIZES,
     causal_lm,
-    load,
-    model_files,
-    of_model,
-    quiet,
     tokenizer_of,
 )
 from tasks import ConfigError
 from tests.hf.conftest import plain
 
 LETTER = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(20))])
-
-
-def test_a_saved_model_may_be_read_by_whom_the_umask_says(tmp_path):
-    (tmp_path / "usual").touch()
-    paths = [tmp_path / "usual", *saved(tmp_path / "saved")]
-    assert len({path.stat().st_mode for path in paths}) == 1
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +165,7 @@ CONFIGS = [
     ({"max_position_embeddings": 10**9}, "n_ctx is 1000000000, whose tables of angles take "),
     (
         {"shift_window": 10**6},
-        "shift_window is 1000000, but must be 2 to max_position_embeddings=64.",
+        "shift_window is 1000000, but must be 2 to max_position_embeddings=1024.",
     ),
     (
         {"shift_window": 3},
@@ -216,36 +197,18 @@ def test_a_config_of_another_model_than_the_weights_is_refused(model, fields, se
         assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "sentence"),
-    [
-        (None, {}, "The model is None, but must be a folder or a name."),
-        (
-            "",
-            {"use_safetensors": False},
-            "use_safetensors is False, but weights are read from model.safetensors.",
-        ),
-    ],
-)
-def test_other_files_than_safetensors_are_not_read(given, options, sentence):
-    with pytest.raises(ConfigError) as refused:
-        KVShiftForCausalLM.from_pretrained(given, **options)
-    assert str(refused.value) == sentence
+def test_other_files_than_safetensors_are_not_read():
+    with pytest.raises(ConfigError, match="The model is None, but must be a folder or a name"):
+        KVShiftForCausalLM.from_pretrained(None)
+    with pytest.raises(ConfigError, match=r"use_safetensors is False, but weights are read from"):
+        KVShiftForCausalLM.from_pretrained("", use_safetensors=False)
 
 
 @pytest.mark.slow
 def test_commands_know_shifted_models(model, tmp_path):
     """This process has imported ihlab.hf; a command has not."""
-    command = [
-        "view",
-        "--hf",
-        str(model),
-        "--tokens",
-        "1,2,3",
-        "--out",
-        str(tmp_path / "page.html"),
-    ]
-    subprocess.run([sys.executable, "-m", "ihlab", *command], check=True)
+    command = f"-m ihlab view --hf {model} --tokens 1,2,3 --out {tmp_path}/page.html"
+    subprocess.run([sys.executable, *command.split()], check=True)
 
 
 def test_code_that_a_folder_carries_or_names_is_not_run(model, tmp_path):
@@ -292,85 +255,3 @@ def test_options_of_transformers_still_work(model):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "shift_window": 3}))
     assert type(found).from_pretrained(model, ignore_mismatched_sizes=True).config.shift_window == 3
-
-
-def roomy_weights(path, n_tensors=1500, numbers=2**22):
-    """Write the header of weights that suffice for a model of 3e9 weights, and no weights: the file
-    is sparse.
-    """
-    spans = [(2 * numbers * i, 2 * numbers * (i + 1)) for i in range(n_tensors)]
-    header = json.dumps(
-        {
-            f"t{i}": {"dtype": "F16", "shape": [numbers], "data_offsets": span}
-            for i, span in enumerate(spans)
-        }
-    ).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header)
-    os.truncate(path, 8 + len(header) + spans[-1][1])
-
-
-def accept(*args, **options):
-    """Stand in for the loading of a model that was accepted."""
-    raise RuntimeError
-
-
-def counts_of(config, field=()):
-    """Yield the path of every field of a config that has, or may have, a whole number."""
-    for name, value in config.items():
-        if isinstance(value, dict):
-            yield from counts_of(value, (*field, name))
-        elif value is None or type(value) in (int, list):
-            yield (*field, name)
-
-
-def measured(folder, config):
-    """Return the seconds of this process's time and the MB of memory that the opening of a config
-    takes.
-    """
-    (folder / "config.json").write_text(json.dumps(config))
-    seconds, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with suppress(ConfigError), of_model(folder), quiet():
-        files = model_files(folder)
-        load(files, AutoConfig.from_pretrained(folder), accept)
-    return time.process_time() - seconds, (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    ) / 2**10
-
-
-SAMPLED = ("gpt2",)
-
-
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in SAMPLED else pytest.mark.rare)
-        for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        if not name.startswith("kv_shift")
-    ],
-)
-def test_no_count_of_any_family_takes_long_or_much_memory(family, tmp_path):
-    """Each field has, in turn, the largest value that is accepted, with weights for a large model."""
-    roomy_weights(tmp_path / "model.safetensors")
-    default = json.loads(AutoConfig.for_model(family).to_json_string(use_diff=False))
-    measured(tmp_path, default)  # imports the family
-    worst = (0.0, 0.0, "")
-    for field in (*counts_of(default), ("num_labels",)):
-        value = (
-            10**8
-            if LENGTHS.search(field[-1])
-            else MOST_SIZE
-            if SIZES.search(field[-1])
-            else MOST_COUNT
-        )
-        config = json.loads(json.dumps(default))
-        part = config
-        for name in field[:-1]:
-            part = part[name]
-        part[field[-1]] = value
-        seconds, megabytes = measured(tmp_path, config)
-        worst = max(worst, (seconds, megabytes, f"{'.'.join(field)} = {value}"))
-        if seconds >= 5:  # once on a busy machine is no hang
-            seconds, megabytes = measured(tmp_path, config)
-        assert seconds < 5, (field, value)
-        assert megabytes < 400, (field, value)
-    print(f"{family}: at most {worst[0]:.1f} s, {worst[1]:.0f} MB ({worst[2]})")

@@ -89,11 +89,6 @@ def test_lists_and_none_become_what_configs_hold(read):
     ("tables", "top", "words"),
     [
         ("[grid]\nlrr = [1]", "", "run (lrr=1) is not possible: There is no RunConfig field 'lrr'"),
-        (
-            "[grid]\nmodel.atention = ['vanilla']",
-            "",
-            "no ModelConfig field 'atention'; did you mean 'attention'?",
-        ),
         ("", "stepz = 3\nseeds = 1", "There is no RunConfig field 'stepz'; did you mean 'steps'?"),
         ("", "", "varies nothing: add a [grid] table of lists, or seeds"),
         ("[grid]\nlr = []", "", "grid.lr is [], but must be a list of values"),
@@ -112,16 +107,10 @@ def test_lists_and_none_become_what_configs_hold(read):
         ),
         ("[[zip]]\nlr = [1]\n[grid]\nlr = [2]", "", "lr is swept twice"),
         ("[grid]\nname = ['a']", "", "name cannot be swept"),
-        ("[grid]\nlr = [0.1, 1e-1]", "", "The sweep's runs (lr=0.1) and (lr=0.1) are the same run"),
         (
             "[grid]\nmodel.d_model = [8, 9]",
             "",
             "The sweep's run (model.d_model=9) is not possible: ModelConfig.d_model is 9",
-        ),
-        (
-            "[grid]\nlr = ['fast']",
-            "",
-            "The sweep's run (lr=fast) is not possible: RunConfig.lr is 'fast'",
         ),
         (
             "[grid]\nbetas = [['a', 'b']]",
@@ -142,10 +131,7 @@ def test_what_is_missing_is_named(read, tmp_path):
         read(text=text.replace("d_model = 8\n", ""))
     with pytest.raises(ConfigError, match="The task's kind is None, but must be a name"):
         read(text=text.replace('kind = "induction"\n', ""))
-    with pytest.raises(ConfigError, match=r"rates\.toml is not TOML: "):
-        read(text="steps = ")
+    with pytest.raises(ConfigError, match=r"rates\.toml is nested too deeply"):
+        read(text="a" + ".a" * 3000 + " = 1")
     with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read \(No such file"):
         read_grid(tmp_path / "nowhere.toml")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"binary\.toml is not UTF-8 text"):
-        read_grid(tmp_path / "binary.toml")

@@ -11,7 +11,7 @@ import pytest
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.study.learning_curves import evaluations
-from ihlab.sweep.pool import WorkerKilledError, costliest_first, next_job, stacks, train_all
+from ihlab.sweep.pool import WorkerKilledError, costliest_first, stacks, train_all
 from tasks import ConfigError, InductionTask
 from tests.forked import session_of
 
@@ -91,7 +91,6 @@ def test_stacks_hold_what_differs_as_members_may(monkeypatch):
     assert stacks(configs, "cpu") == [[9, 7], [5], [2, 4]]
     monkeypatch.setattr("ihlab.training.ensemble.CPU_VALUES", 3071)  # seven: not worth it
     assert stacks(configs, "cpu") == [[9], [7], [5], [2], [4]]
-    assert stacks({}, "cpu") == []
 
 
 def test_the_costliest_goes_first():
@@ -101,31 +100,6 @@ def test_the_costliest_goes_first():
         5,
         3,
     ]  # 3, 10 / 9 and 1 times the cheapest
-    assert costliest_first({3: cheap, 5: wide, 7: long}, {3: 4}) == [3, 7, 5]
-
-
-def test_two_workers_compile_different_graphs_and_change_as_late_as_they_can():
-    """Worker 0 does the one-layer runs and worker 1 the two-layer ones, which are dearer; then it
-    helps.
-    """
-    one = BASE.replace(compile=True)
-    two = one.replace(model=MODEL.replace(n_layers=2))
-    configs = dict(enumerate([two, two, two, one, one, one.replace(seed=1)]))
-    todo, last, order = list(configs), {0: None, 1: None}, []
-    for worker in (1, 0, 0, 0, 0, 1):
-        index = next_job(
-            todo,
-            configs,
-            last[worker],
-            [config for who, config in last.items() if config and who != worker],
-        )
-        todo.remove(index)
-        last[worker] = configs[index]
-        order.append(index)
-    assert order == [0, 3, 4, 5, 1, 2]
-    assert (
-        next_job([2, 1], {1: BASE, 2: BASE}, None, [BASE]) == 2
-    )  # uncompiled runs keep their order
 
 
 @pytest.mark.rare
@@ -134,10 +108,8 @@ def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_pat
     the parent.
     """
     (tmp_path / "long.py").write_text(LONG)
-    root, command = (
-        tmp_path / "runs",
-        [sys.executable, str(tmp_path / "long.py"), str(tmp_path / "runs")],
-    )
+    root = tmp_path / "runs"
+    command = [sys.executable, str(tmp_path / "long.py"), str(root)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: list(root.rglob("done.json")) and evaluated_twice(root) == 2)
     assert len(session_of(process.pid)) == 4  # the parent, two workers and the resource tracker

@@ -21,11 +21,11 @@ def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch):
         ConfigError,
         match=r"Ray cannot be started \(The current node timed out during startup\): try",
     ):
-        in_ray({0: CONFIG}, None, 1, 0, None)
+        in_ray({0: CONFIG}, None, 1, None)
 
 
 @pytest.mark.slow
 def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"Ray is not installed: pip install 'ray>=2\.50'\."):
-        in_ray({}, print, 1, 0, print)
+        in_ray({}, print, 1, print)

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab.sweep import pool
 from ihlab.sweep.grid import Point
 from ihlab.sweep.sweep import sweep
 from tasks import ConfigError, InductionTask
@@ -88,11 +89,12 @@ def test_a_sweep_survives_a_killed_worker_and_a_diverging_run(tmp_path, engine):
     assert files(root) == before
 
 
-def test_a_run_that_fails_is_a_row_and_the_next_sweep_goes_on_with_it(tmp_path):
+def test_a_run_that_fails_is_a_row_and_the_next_sweep_goes_on_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "RETRIES", 0)
     swept = points((0.01, 0.02, 0.03))
     in_the_way = swept[1].config.folder(tmp_path)
     in_the_way.write_text("a file")
-    table = with_one_killed(swept, swept[0], tmp_path, retries=0)
+    table = with_one_killed(swept, swept[0], tmp_path)
     assert table["status"].tolist() == ["failed", "failed", "done"]
     assert table["error"][0].startswith("BrokenProcessPool: ")
     assert table["error"][1].startswith("FileExistsError: ")
@@ -111,7 +113,6 @@ def test_a_run_that_fails_is_a_row_and_the_next_sweep_goes_on_with_it(tmp_path):
     [
         ({"engine": "rai"}, r"There is no engine 'rai'; did you mean 'ray'\?"),
         ({"jobs": 0}, "jobs is 0, but must be at least 1"),
-        ({"retries": -1}, "retries is -1"),
         ({"device": "quantum"}, "device 'quantum' cannot be used here"),
     ],
 )
@@ -121,11 +122,9 @@ def test_what_cannot_work_is_refused_before_any_training(tmp_path, how, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_no_runs_the_same_run_twice_and_torchrun_are_refused(tmp_path, monkeypatch):
+def test_no_runs_and_torchrun_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="needs at least one run"):
         quiet_sweep([], tmp_path)
-    with pytest.raises(ConfigError, match=r"\(lr=0\.01\) and \(lr=0\.01\) are the same run"):
-        quiet_sweep(points((0.01, 0.01)), tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for engine in ("local", "ray"):
         with pytest.raises(ConfigError, match="leave torchrun out, and use a sweep"):

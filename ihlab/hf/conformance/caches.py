@@ -2,7 +2,6 @@
 change its batch.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from transformers import CompileConfig, DynamicCache, StaticCache
 
 from ihlab.hf.conformance.compare import (
+    Check,
     NotApplicableError,
     demand,
     in_chunks,
@@ -43,12 +43,12 @@ def reset(model: Any) -> None:
 
 def static(model: Any) -> None:
     """Read in chunks with a static cache, reset it and read again; and generate twice with one."""
-    for seed, cache in ((0, fixed(model)), (5, fixed(model))):
+    cache = fixed(model)
+    for seed, sizes in enumerate(([5, *[1] * 7], [1] * 12, [5, 4, 1, 2])):
         ids = tokens(model, 2, 12, seed)
-        for sizes in ([5, *[1] * 7], [1] * 12, [5, 4, 1, 2]):
-            result, right = in_chunks(model, ids, sizes, cache), in_chunks(model, ids, sizes)
-            same(result, right, f"with a static cache, in chunks of {sizes}")
-            cache.reset()
+        result, right = in_chunks(model, ids, sizes, cache), in_chunks(model, ids, sizes)
+        same(result, right, f"with a static cache, in chunks of {sizes}")
+        cache.reset()
     for lengths in ([5, 5], [4, 2]):  # generate keeps the cache, and resets it
         _generated(model, lengths, "a static cache", cache_implementation="static")
 
@@ -89,21 +89,34 @@ def changed(model: Any, name: str, argument: Any, rows: list[int]) -> None:
 
 
 TURNED = torch.tensor([1, 0])
-CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
-    "reorder": (
+CHECKS: dict[str, Check] = {
+    "reorder": Check(
         "a reordered cache: as a new one",
         partial(changed, name="reorder_cache", argument=TURNED, rows=[1, 0]),
+        "reorder_cache moves keys and values, but not the state",
     ),
-    "select": (
+    "select": Check(
         "a cache of selected sequences: as a new one",
         partial(changed, name="batch_select_indices", argument=TURNED, rows=[1, 0]),
+        "batch_select_indices selects keys and values, but not the state",
     ),
-    "repeat": (
+    "repeat": Check(
         "a cache of repeated sequences: as a new one",
         partial(changed, name="batch_repeat_interleave", argument=2, rows=[0, 0, 1, 1]),
+        "batch_repeat_interleave repeats keys and values, but not the state",
     ),
-    "reset": ("reset: as a new cache", reset),
-    "static": ("a static cache: as a dynamic one", static),
-    "compiled": ("compiled steps: as steps that are not compiled", compiled),
+    "reset": Check(
+        "reset: as a new cache", reset, "reset empties keys and values, but not the state"
+    ),
+    "static": Check(
+        "a static cache: as a dynamic one",
+        static,
+        "a step with a static cache reads or writes the wrong slot, or takes empty slots for tokens",
+    ),
+    "compiled": Check(
+        "compiled steps: as steps that are not compiled",
+        compiled,
+        "a number of the first step is fixed in the compiled code, or the code has a branch for compilation",
+        ("static",),
+    ),
 }
-"""The requirement and the function of each check, keyed by its name."""

@@ -8,7 +8,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,19 @@ ROUGH = 1e-3
 """Largest difference after so many tokens that rounding adds up."""
 ROWS = 33
 """Size of a large batch. It is more than a kernel may take at once."""
+
+
+class Check(NamedTuple):
+    """A check of a model.
+
+    `run` raises `FaultError` unless the model meets the `requirement`; `cause`: the usual cause of
+    a failure; `after`: the checks whose failure may make it fail.
+    """
+
+    requirement: str
+    run: Callable[[Any], None]
+    cause: str
+    after: tuple[str, ...] = ()
 
 
 class NotApplicableError(Exception):
@@ -48,26 +61,6 @@ def is_refusal(error: BaseException) -> bool:
     package = str(place.tb_frame.f_globals.get("__name__")).split(".")[0]
     is_raised = place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
     return is_raised and package not in {"torch", *sys.stdlib_module_names}
-
-
-def half_types(model: Any) -> str:
-    """Return the names of the floating-point types of a model's weights that have less than 32
-    bits.
-    """
-    types = {x.dtype for x in model.parameters() if x.is_floating_point() and x.dtype.itemsize < 4}
-    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
-
-
-def in_float32(model: Any) -> Any:
-    """Return a float32 copy of a model. Buffers that no checkpoint has, such as rotary angles, are
-    computed again.
-    """
-    model = copy.deepcopy(model).float()
-    stored, rounded = model.state_dict(), dict(model.named_buffers())
-    for name, buffer in type(model)(model.config).named_buffers():
-        if name in rounded and name not in stored:
-            rounded[name].copy_(buffer)
-    return model
 
 
 def demand(condition: bool, message: str) -> None:
@@ -151,14 +144,8 @@ def takes(model: Any, name: str) -> bool:
 
 
 def positions_of(model: Any) -> float:
-    """Return how many positions a model has. Rotary embeddings that are not scaled have no end."""
-    config = model.config
-    ropes = getattr(config, "rope_parameters", None) or {}
-    kinds = {
-        rope.get("rope_type") for rope in (ropes, *ropes.values()) if isinstance(rope, dict)
-    } - {None}
-    most = getattr(config, "max_position_embeddings", None)
-    return math.inf if most is None or kinds == {"default"} else most
+    """Return how many positions a model has."""
+    return getattr(model.config, "max_position_embeddings", None) or math.inf
 
 
 def in_chunks(
@@ -231,3 +218,8 @@ def same_as_alone(
 def counted(mask: Tensor) -> Tensor:
     """Return position numbers that do not count padding, as `generate` computes them."""
     return (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+def numbering(model: Any, mask: Tensor) -> dict[str, Tensor]:
+    """Return the `position_ids` of tokens with a mask, for a model that takes them."""
+    return {"position_ids": counted(mask)} if takes(model, "position_ids") else {}

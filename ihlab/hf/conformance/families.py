@@ -43,12 +43,10 @@ WIDTHS = {
 }
 SIZES: dict[str, Any] = {
     **{name: size for size, names in WIDTHS.items() for name in names.split()},
-    **{
-        "vocab_size": 50,
-        "eos_token_id": None,
-        "attention_types": [[["global", "local"], 1]],
-        "is_decoder": True,
-    },
+    "vocab_size": 50,
+    "eos_token_id": None,
+    "attention_types": [[["global", "local"], 1]],
+    "is_decoder": True,
 }
 OWN: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1, 3]},
@@ -57,17 +55,16 @@ OWN: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
         "activation_sparsity_pattern": [0.0] * 4,
         "num_kv_shared_layers": 2,
-        **{
-            "vocab_size_per_layer_input": 50,
-            "hidden_size_per_layer_input": 8,
-            "laurel_rank": 4,
-            "altup_num_inputs": 2,
-        },
+        "vocab_size_per_layer_input": 50,
+        "hidden_size_per_layer_input": 8,
+        "laurel_rank": 4,
+        "altup_num_inputs": 2,
     },
     "gemma4_text": {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
         "num_kv_shared_layers": 2,
-        **{"vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 8},
+        "vocab_size_per_layer_input": 50,
+        "hidden_size_per_layer_input": 8,
     },
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},

@@ -4,13 +4,13 @@ bf16.
 
 import copy
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ihlab.hf.conformance.compare import (
+    Check,
     NotApplicableError,
     demand,
     in_chunks,
@@ -145,13 +145,25 @@ def autocast(model: Any) -> None:
 
 AUTOCAST = 6
 """Largest error in autocast, as a multiple of the error with rounded weights."""
-CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
-    "attention": ("eager attention: as fused attention", attention),
-    "training": (
+CHECKS: dict[str, Check] = {
+    "attention": Check(
+        "eager attention: as fused attention",
+        attention,
+        "the state is computed in one implementation of attention only",
+    ),
+    "training": Check(
         "training mode without dropout: as evaluation mode, and no token sees a later one",
         training,
+        "the code has a branch for training, which reads other tokens",
     ),
-    "bf16": ("bf16 token by token: as exact as one pass", bf16),
-    "autocast": ("autocast: nearly as float32", autocast),
+    "bf16": Check(
+        "bf16 token by token: as exact as one pass",
+        bf16,
+        "the state is rounded more coarsely in the cache than in one pass",
+    ),
+    "autocast": Check(
+        "autocast: nearly as float32",
+        autocast,
+        "the state is skipped, or rounded too early, in autocast",
+    ),
 }
-"""The requirement and the function of each check, keyed by its name."""

@@ -3,18 +3,17 @@ dimensions.
 """
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import DataCollatorWithFlattening
 
 from ihlab.hf.conformance.compare import (
     CLOSE,
     ROUGH,
     ROWS,
+    Check,
     FaultError,
     NotApplicableError,
     in_chunks,
@@ -28,7 +27,7 @@ from ihlab.hf.conformance.compare import (
     takes,
     tokens,
 )
-from ihlab.hf.conformance.parts import without_attention, without_convolutions
+from ihlab.hf.conformance.parts import without_attention
 
 ALL = {"return_seq_idx": True, "return_flash_attn_kwargs": True}
 """All that transformers' collator of packed documents can say about them."""
@@ -53,8 +52,8 @@ def numbered(sizes: list[list[int]]) -> torch.Tensor:
 def packed(model: Any, **convention: bool) -> None:
     """Read documents in one sequence: a few, many, and long ones.
 
-    If a document alone has other logits, the message also gives the errors without attention and
-    without convolutions.
+    If a document alone has other logits, the message also gives the error without attention, which
+    is that of the local state.
     """
 
     def error(one: Any) -> float:
@@ -65,13 +64,10 @@ def packed(model: Any, **convention: bool) -> None:
             continue
         ids, inputs = tokens(model, 1, sum(sizes)), collated(sizes, **convention)
         if (worst := error(model)) > most:
-            parts = [f"{error(without_attention(copy.deepcopy(model))):.1e} without attention"]
-            if any(isinstance(module, nn.Conv1d) for module in model.modules()):
-                parts.append(
-                    f"{error(without_convolutions(copy.deepcopy(model))):.1e} without convolutions"
-                )
+            local = error(without_attention(copy.deepcopy(model)))
             raise FaultError(
-                f"documents of a packed sequence: logits differ by {worst:.1e} ({', '.join(parts)})"
+                f"documents of a packed sequence: logits differ by {worst:.1e} "
+                f"({local:.1e} without attention)"
             )
 
 
@@ -149,12 +145,38 @@ def tree(model: Any) -> None:
                     )
 
 
-CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
-    "positions": ("documents packed by position_ids: each as alone", packed),
-    "packed_rows": ("many rows packed by position_ids: each document as alone", packed_rows),
-    "seq_idx": ("documents packed by seq_idx, too", by_seq_idx),
-    "cu_seqlens": ("documents packed by seq_idx and cu_seq_lens, too", partial(packed, **ALL)),
-    "mask_4d": ("a mask with four dimensions: each sequence and document as alone", mask_4d),
-    "tree": ("a tree of continuations in the cache: each path as alone", tree),
+CHECKS: dict[str, Check] = {
+    "positions": Check(
+        "documents packed by position_ids: each as alone",
+        packed,
+        "the state does not start again where position_ids do",
+    ),
+    "packed_rows": Check(
+        "many rows packed by position_ids: each document as alone",
+        packed_rows,
+        "the documents of one row are used for all rows",
+        ("positions",),
+    ),
+    "seq_idx": Check(
+        "documents packed by seq_idx, too",
+        by_seq_idx,
+        "the state does not start again where seq_idx changes",
+    ),
+    "cu_seqlens": Check(
+        "documents packed by seq_idx and cu_seq_lens, too",
+        partial(packed, **ALL),
+        "the state does not start again at cu_seq_lens_q",
+    ),
+    "mask_4d": Check(
+        "a mask with four dimensions: each sequence and document as alone",
+        mask_4d,
+        "the state passes through what the mask hides, because only a mask [batch, token] is read",
+        ("chunks",),
+    ),
+    "tree": Check(
+        "a tree of continuations in the cache: each path as alone",
+        tree,
+        "the cache gives each new token the state of the token that was read last, not that of its parent",
+        ("chunks", "mask_4d"),
+    ),
 }
-"""The requirement and the function of each check, keyed by its name."""

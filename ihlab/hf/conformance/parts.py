@@ -1,9 +1,8 @@
-"""Switch off a model's attention or its convolutions, to find out which of them causes an error."""
+"""Switch off a model's attention, to find out whether an error comes from its local state."""
 
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
@@ -29,16 +28,4 @@ def without_attention(model: Any) -> Any:
     for module in model.modules():
         if hasattr(getattr(module, "config", None), "_attn_implementation"):
             module.config._attn_implementation = "own_value"
-    return model
-
-
-@torch.no_grad()
-def without_convolutions(model: Any) -> Any:
-    """Set the weights of all convolutions to 0, in place, and return the model. Recurrences after
-    them then read 0.
-    """
-    for module in model.modules():
-        if isinstance(module, nn.Conv1d):
-            for weight in module.parameters():
-                weight.zero_()
     return model

@@ -14,7 +14,6 @@ projections a plain loop over tokens applies the shift.
 
 import copy
 import tempfile
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -24,6 +23,7 @@ from transformers import AutoModelForCausalLM
 
 from ihlab.hf.conformance.compare import (
     CLOSE,
+    Check,
     counted,
     demand,
     in_chunks,
@@ -107,16 +107,11 @@ def identity(model: Any) -> None:
     for taps in taps_of(model):
         taps.zero_()[:, 0] = 1
     ids, mask = padded(model, [9, 6], left=True)
-    plain = unshifted(model)
-    demand(
-        torch.equal(logits(model, ids), logits(plain, ids)),
-        "logits are not the unshifted model's, bit for bit",
-    )
-    result, right = (logits(one, ids, attention_mask=mask) for one in (model, plain))
-    demand(
-        torch.equal(result, right),
-        "with padding, logits are not the unshifted model's, bit for bit",
-    )
+    for given in (None, mask):
+        result, right = (
+            logits(one, ids, attention_mask=given) for one in (model, unshifted(model))
+        )
+        demand(torch.equal(result, right), "logits are not the unshifted model's, bit for bit")
 
 
 def padded_chunk(model: Any) -> None:
@@ -177,7 +172,11 @@ def taps_float32(model: Any) -> None:
     )
 
 
-def lifecycle(model: Any, backend: str) -> None:
+BACKEND = "inductor"
+"""The backend of torch.compile in `lifecycle`."""
+
+
+def lifecycle(model: Any) -> None:
     """Save, load and compile the model, resize its vocabulary, and train it."""
     ids, mask = padded(model, [9, 6], left=True)
     right = logits(model, ids, attention_mask=mask)
@@ -194,7 +193,7 @@ def lifecycle(model: Any, backend: str) -> None:
     demand(result.shape[-1] == size + 8, "resize_token_embeddings leaves the logits as they are")
     same(result[..., :size], right, "after resize_token_embeddings")
     torch.compiler.reset()  # the limit of recompilations is per process
-    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    compiled = torch.compile(model, fullgraph=True, backend=BACKEND)
     same(logits(compiled, ids), logits(model, ids), "compiled")
     same(logits(compiled, ids, attention_mask=mask), right, "compiled, with padding")
     trained(model)
@@ -209,14 +208,16 @@ def trained(model: Any) -> None:
     before = [x.detach().clone() for x in taps_of(model)]
     rows = [{"input_ids": row, "labels": row} for row in tokens(model, 4, 12)]
     with tempfile.TemporaryDirectory() as folder:
-        settings = {
-            "output_dir": folder,
-            "max_steps": 20,
-            "learning_rate": 1e-2,
-            "report_to": [],
-            "save_strategy": "no",
-        }
-        arguments = TrainingArguments(**settings, use_cpu=True, disable_tqdm=True, logging_steps=1)
+        arguments = TrainingArguments(
+            folder,
+            max_steps=20,
+            learning_rate=1e-2,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=True,
+            disable_tqdm=True,
+            logging_steps=1,
+        )
         trainer = Trainer(model, arguments, train_dataset=rows)
         trainer.remove_callback(PrinterCallback)
         trainer.train()
@@ -238,13 +239,40 @@ def no_decay(model: Any) -> None:
     demand(not wrong, f"Trainer's weight decay acts on {', '.join(wrong[:2])}")
 
 
-CHECKS: dict[str, tuple[str, Callable[..., None]]] = {
-    "equation_5": ("equals equation 5 as a loop over tokens", equation_5),
-    "identity": ("identity taps: the unshifted model's logits, bit for bit", identity),
-    "padded_chunk": ("a padded chunk after another: as the unshifted model's", padded_chunk),
-    "parameters": ("taps of each key/value head, and no other parameters", parameters),
-    "taps_float32": ("bf16 and fp16: taps stay float32", taps_float32),
-    "lifecycle": ("save, load, resize, compile, Trainer", lifecycle),
-    "no_decay": ("no weight decay on taps in Trainer", no_decay),
+CHECKS: dict[str, Check] = {
+    "equation_5": Check(
+        "equals equation 5 as a loop over tokens",
+        equation_5,
+        "the taps are swapped, or the first token has the other rule",
+    ),
+    "identity": Check(
+        "identity taps: the unshifted model's logits, bit for bit",
+        identity,
+        "the shift rounds, scales or reorders keys and values even where its taps are (1, 0)",
+    ),
+    "padded_chunk": Check(
+        "a padded chunk after another: as the unshifted model's",
+        padded_chunk,
+        "the mask of earlier chunks, or that of another sequence, is used for the new one",
+        ("chunks", "padding"),
+    ),
+    "parameters": Check(
+        "taps of each key/value head, and no other parameters",
+        parameters,
+        "heads share taps, or taps belong to query heads",
+    ),
+    "taps_float32": Check(
+        "bf16 and fp16: taps stay float32", taps_float32, "the taps are cast with the other weights"
+    ),
+    "lifecycle": Check(
+        "save, load, resize, compile, Trainer",
+        lifecycle,
+        "a config field or the taps are not saved, or the forward pass branches on the values of a tensor",
+        ("padding",),
+    ),
+    "no_decay": Check(
+        "no weight decay on taps in Trainer",
+        no_decay,
+        "the names of the taps do not end in a name that Trainer exempts, such as norm",
+    ),
 }
-"""The requirement and the function of each check, keyed by its name."""
