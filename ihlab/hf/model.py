@@ -237,6 +237,15 @@ class KVShiftForCausalLM(PreTrainedModel):
                 require_shiftable(model[0] if isinstance(model, tuple) else model)
         return model
 
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as transformers does. Weights get the mode of the config beside them: safetensors
+        writes files that only their owner may read.
+        """
+        super().save_pretrained(save_directory, *args, **kwargs)
+        mode = Path(save_directory, "config.json").stat().st_mode
+        for weights in Path(save_directory).glob("*.safetensors"):
+            weights.chmod(mode)
+
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
         """Do nothing: `save_pretrained` always writes the code and the names of its classes."""

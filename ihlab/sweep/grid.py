@@ -33,7 +33,7 @@ None where a field may be None.
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,8 @@ def read_grid(path: str | Path) -> list[Point]:
     its values.
 
     Raises `ConfigError` for a file that cannot be read, a misspelt field (with the nearest name),
-    lists that are empty or of different lengths, a field swept twice, and (naming the run) any
-    value that its config rejects.
+    lists that are empty or of different lengths, a field swept twice, two equal runs, and (naming
+    the run) any value that its config rejects.
     """
     path = Path(path)
     content = read_toml(path)
@@ -85,7 +85,19 @@ def read_grid(path: str | Path) -> list[Point]:
         for point in choice:
             values |= point
         points.append(_point(base, values))
+    require_distinct(points)
     return points
+
+
+def require_distinct(points: Sequence[Point]) -> None:
+    """Raise `ConfigError` if two runs are the same."""
+    first: dict[str, Point] = {}
+    for point in points:
+        same = first.setdefault(point.config.digest, point)
+        require(
+            same is point,
+            f"The sweep's runs ({shown(same.swept)}) and ({shown(point.swept)}) are the same run.",
+        )
 
 
 def shown(values: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED, present, read_summa
 from ihlab.sweep.grid import Point
 from ihlab.training.find_runs import name_to_open
 from ihlab.training.stored_metrics import read_metrics
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 FAILED = "failed"
 """The status of a run that ended in an error. `ihlab.storage.stored` has the others."""
@@ -96,11 +96,14 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def write_results(table: pd.DataFrame, path: Path) -> None:
     """Write the table as CSV, atomically.
 
-    Raises `ConfigError` if the existing file is not a table of a sweep.
+    Raises `ConfigError` if the existing file is not a table of a sweep, or if it cannot be written.
     """
-    if path.exists():
-        _require_table(path)
-    write_text(path, table.to_csv(index=False))
+    try:
+        if path.exists():
+            _require_table(path)
+        write_text(path, table.to_csv(index=False))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _require_table(path: Path) -> None:

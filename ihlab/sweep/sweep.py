@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ihlab.storage.files import require_writable
 from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED
-from ihlab.sweep.grid import Point
+from ihlab.sweep.grid import Point, require_distinct
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import in_processes, require_importable, steps_bar
 from ihlab.sweep.ray_pool import in_ray
@@ -51,7 +51,7 @@ def sweep(
     - `device`: as in `train`. On Ray, "cuda" requests one GPU per run;
     - `out`: path of a CSV of the table, written whenever a run ends.
 
-    Raises `ConfigError`, before any training, for no points, an unknown engine,
+    Raises `ConfigError`, before any training, for no points, two equal runs, an unknown engine,
     numbers out of range, a task that worker processes cannot import, a script that would start
     again in them, a device that is not available (local), Ray that is not installed, an `out` that
     must not or cannot be written, and under `torchrun`.
@@ -60,6 +60,7 @@ def sweep(
 
     console, root = console or Console(), Path(root).resolve()
     require(len(points) > 0, "A sweep needs at least one run.")
+    require_distinct(points)
     configs = [point.config for point in points]
     if choose("engine", engine, ENGINES) == "local":  # Ray sends its workers the code itself
         require_importable(configs)

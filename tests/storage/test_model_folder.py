@@ -22,6 +22,12 @@ from tests.hf.conftest import plain
 LETTER = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(20))])
 
 
+def test_a_saved_model_may_be_read_by_whom_the_umask_says(tmp_path):
+    (tmp_path / "usual").touch()
+    paths = [tmp_path / "usual", *saved(tmp_path / "saved")]
+    assert len({path.stat().st_mode for path in paths}) == 1
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     return [(path.name, path.read_bytes()) for path in saved(tmp_path_factory.mktemp("stored"))]
