@@ -35,9 +35,8 @@ class Attention(HeadMixes, HeadWeights):
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the
       shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after the shift;
-    - hook_q_raw, hook_gamma [h, query_window]: the same for shifted queries. The hooks of a shift
-      exist only if `cfg.attention` learns it. Shift weights are [.., window, d_head] if each
-      channel learns its own;
+    - hook_q_raw, hook_gamma [h, window]: the same for shifted queries. The hooks of a shift exist
+      only if `cfg.attention` learns it;
     - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the
       rotation;
     - hook_rot_q, hook_rot_k: after the rotation;

@@ -28,7 +28,8 @@ from ihlab.model.documents import Documents, documents_of
 from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.lens.hooks import LensHooks
 from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
-from ihlab.model.mixes.places import EmbeddingMixes, LayerMixes, share_shifts
+from ihlab.model.mixes.places import LayerMixes
+from ihlab.model.mixes.smear import Smear
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import RMSNorm, make_norm
 from ihlab.model.variants.make_attention import make_attention, require_separable
@@ -126,7 +127,7 @@ class Block(LayerMixes):
         return self.hook_resid_post(mlp_out)
 
 
-class Network(EmbeddingMixes, LensHooks):
+class Network(LensHooks):
     """A model that maps tokens to next-token logits. `Network(cfg, seed)` is a pure function of its
     arguments.
     """
@@ -143,15 +144,15 @@ class Network(EmbeddingMixes, LensHooks):
         )
         self.embed = TokenEmbedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
-        self._make_bigrams(cfg)
         self.pos_embed: PositionEmbedding | None = None
         if cfg.positional == "learned":
             self.pos_embed = PositionEmbedding(cfg.n_ctx, cfg.d_model)
             self.hook_pos_embed = HookPoint()
-        self._make_smear(cfg)
+        self.smear: Smear | None = None
+        if cfg.smear == "embedding":
+            self.smear = Smear(cfg.d_model)
         self.dropout = make_dropout(cfg)
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
-        share_shifts(cfg, [block.attn for block in self.layers])
         self.ln_final = make_norm(cfg) or nn.Identity()
         unembedding = FirstEntries if cfg.unembedding == "none" else Unembedding
         self.unembed: Unembedding | FirstEntries = unembedding(cfg.d_model, cfg.d_vocab)
@@ -249,7 +250,9 @@ class Network(EmbeddingMixes, LensHooks):
         sequences.
         """
         x = self.embed(tokens)
-        x = self.hook_embed(self.mixed(x, tokens, cache))
+        if self.smear is not None:
+            x = self.smear(x, cache)
+        x = self.hook_embed(x)
         if self.pos_embed is not None:
             vectors = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
             # One copy per sequence, because a hook may write into its tensor.
@@ -277,15 +280,10 @@ class Network(EmbeddingMixes, LensHooks):
 
     @property
     def n_params(self) -> int:
-        """The number of parameters without embeddings (tokens, pairs, positions) and unembedding,
-        as in the paper.
-        """
+        """The number of parameters without embeddings and unembedding, as in the paper."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
-        embeddings |= {
-            id(embedding.weight)
-            for embedding in (self.pos_embed, self.bigram)
-            if embedding is not None
-        }
+        if self.pos_embed is not None:
+            embeddings.add(id(self.pos_embed.weight))
         return sum(weight.numel() for weight in self.parameters() if id(weight) not in embeddings)
 
 

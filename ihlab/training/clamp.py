@@ -64,15 +64,6 @@ class Clamp:
             f"Clamp.what is '{self.what}', but a {model.attention} model has no such weights; 'kv_shift' has.",
         )
         _within("head", self.head, "n_key_value_heads", model.kv_heads)
-        require(
-            model.shift_share != "model",
-            "Clamp.layer names one layer, but the model's shift_share is 'model': its layers have one alpha and beta.",
-        )
-        require(
-            model.shift_share != "layer" or self.head is None,
-            f"Clamp.head is {self.head}, but the model's shift_share is 'layer': its heads have one alpha and beta. "
-            "Leave it out.",
-        )
         rule = RULES[model.shift_rules[self.what]]
         require(
             not rule.tied or self.column is not None or self.value is None,

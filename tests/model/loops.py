@@ -41,10 +41,6 @@ def logits(model, tokens):
     )
     tokens = np.asarray(tokens)
     x = w["embed.weight"][tokens]
-    if cfg.bigram_table:
-        x = x + np.stack(
-            [w["bigram.weight"][bigram(tokens, t, cfg.bigram_table)] for t in range(len(x))]
-        )
     x = smeared(w.below("smear"), x) if cfg.smear == "embedding" else x
     if cfg.positional == "learned":
         x = x + w["pos_embed.weight"][: len(x)]
@@ -101,22 +97,9 @@ def attention(cfg, w, layer, x):
     repeated = [
         each for each in zip(keys, values, strict=True) for _ in range(n_heads // len(keys))
     ]
-    if cfg.recurrent and not (cfg.attention == "delta_hybrid" and layer % 2):
-        z = [
-            recurrence(cfg, w, h // (n_heads // len(keys)), x, q, *repeated[h])
-            for h, q in enumerate(queries)
-        ]
-    else:
-        scores = [q @ k.T / cfg.d_head**0.5 for q, (k, _) in zip(queries, repeated, strict=True)]
-        scores = [each + bias(cfg, layer, h, n_pos) for h, each in enumerate(scores)]
-        if cfg.attention == "forgetting":
-            scores = [forgotten(w, h, x, each) for h, each in enumerate(scores)]
-        z = [softmax(each) @ v for each, (_, v) in zip(scores, repeated, strict=True)]
-    if cfg.attention == "output_gate":
-        z = [
-            sigmoid(gate) * each
-            for gate, each in zip(w.heads("out_gate", x, n_heads), z, strict=True)
-        ]
+    scores = [q @ k.T / cfg.d_head**0.5 for q, (k, _) in zip(queries, repeated, strict=True)]
+    scores = [each + bias(cfg, layer, h, n_pos) for h, each in enumerate(scores)]
+    z = [softmax(each) @ v for each, (_, v) in zip(scores, repeated, strict=True)]
     return w.linear("o_proj", np.concatenate(z, axis=1))
 
 
@@ -156,7 +139,7 @@ def shifted(cfg, w, part, heads):
         rows = np.concatenate([stored, 1 - stored.sum(axis=1, keepdims=True)], axis=1)
     else:
         rows = stored.clip(0, 1) if cfg.attention == "kv_clip" else stored
-    mixed = [convolved(rows[head % len(rows)], y) for head, y in enumerate(heads)]
+    mixed = [convolved(row, y) for row, y in zip(rows, heads, strict=True)]
     if cfg.shift_first == "own":
         mixed = [np.concatenate([y[:1], m[1:]]) for y, m in zip(heads, mixed, strict=True)]
     return mixed
@@ -168,8 +151,7 @@ def rotate(cfg, layer, x):
     """
     if cfg.positional != "rope" or (cfg.rotary_layers and not cfg.rotary_layers[layer]):
         return x
-    half = cfg.attention in ("partial_rotary", "key_offset")
-    fast = cfg.d_head // 4 if half else cfg.d_head
+    fast = cfg.d_head // 4 if cfg.attention == "key_offset" else cfg.d_head
     return rotated(x, cfg.rotary_base, cfg.rotary_frequencies, cfg.rotary_scale, fast)
 
 
@@ -203,34 +185,6 @@ def bias(cfg, layer, head, n_pos):
             for t in range(n_pos)
         ]
     )
-
-
-def forgotten(w, head, x, scores):
-    """Add log f of every token after the key, up to the query."""
-    log_f = -np.logaddexp(0, -w.linear("forget", x)[:, head])  # the log of the gate, a sigmoid
-    return np.array(
-        [
-            [score + log_f[s + 1 : t + 1].sum() for s, score in enumerate(row)]
-            for t, row in enumerate(scores)
-        ]
-    )
-
-
-def recurrence(cfg, w, group, x, q, k, v):
-    """Return z of one head, whose state S is updated token by token."""
-    q, k = (y / np.sqrt((y**2).sum(axis=1, keepdims=True)) for y in (q, k))
-    step = np.logaddexp(0, w.linear("write", x)[:, group])  # the softplus
-    decay = np.exp(-np.exp(w["log_rate"][group]) * step)
-    pairs = [np.outer(k[t], v[t]) for t in range(len(x))]
-    state, z = np.zeros_like(pairs[0]), []
-    for t, pair in enumerate(pairs):
-        if cfg.attention == "gated_linear":
-            state = decay[t] * state + step[t] * pair
-        else:
-            write = sigmoid(w.linear("erase", x)[t, group])
-            state = decay[t] * (state - write * np.outer(k[t], k[t] @ state)) + write * pair
-        z.append(q[t] @ state)
-    return np.array(z)
 
 
 # Parts
@@ -289,10 +243,3 @@ def softmax(scores):
     powers = np.exp(scores)
     total = powers.sum(axis=1, keepdims=True)
     return powers / np.where(total, total, 1)
-
-
-def bigram(tokens, t, rows):
-    """Return the row of the table for a token and the one before it; the last row for the first
-    token.
-    """
-    return ((36313 * tokens[t]) ^ (27191 * tokens[t - 1])) % (rows - 1) if t else rows - 1

@@ -55,6 +55,9 @@ OLD = {
     "canon_taps": 4,
     "embed_std": None,
     "document_leak": "none",
+    "query_window": None,
+    "shift_share": "head",
+    "bigram_table": 0,
 }
 
 
@@ -66,7 +69,7 @@ def test_a_config_stored_with_removed_fields_still_opens():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("mla_rank", 4), ("shift_place", "after_rotary")],
+    [("mla_rank", 4), ("shift_share", "channel")],
 )
 def test_a_removed_field_with_another_value_is_refused(name, value):
     sentence = (
@@ -131,14 +134,6 @@ def test_replace_refuses_typos():
         ),
         ({"d_head": 5}, ["ModelConfig.d_head is 5,", "must be even"]),
         ({"shift_window": 1}, ["ModelConfig.shift_window is 1,", "at least 2"]),
-        (
-            {"query_window": 2},
-            ["ModelConfig.query_window is 2,", "'vanilla' does not shift queries", "must be None"],
-        ),
-        (
-            {"attention": "qkv_shift", "query_window": 3},
-            ["query_window is 3,", "from 2 to shift_window=2"],
-        ),
         ({"eps": 0.0}, ["ModelConfig.eps is 0.0,", "positive"]),
         ({"init_std": -0.1}, ["ModelConfig.init_std is -0.1,", "not be negative"]),
         (

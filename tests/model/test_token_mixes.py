@@ -108,8 +108,8 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
         ),
         ({"attention": "key_offset"}, "d_head is 6, but 'key_offset'.*multiple of 4"),
         (
-            {"attention": "partial_rotary", "d_head": 8, "rotary_scale": 2.0},
-            "rotary_scale is 2.0, but attention='partial_rotary'",
+            {"attention": "key_offset", "d_head": 8, "rotary_scale": 2.0},
+            "rotary_scale is 2.0, but attention='key_offset'",
         ),
         ({"shift_window": 3, "attention": "kv_gate"}, "shift_window is 3.*gate.*must be 2"),
     ],

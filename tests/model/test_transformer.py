@@ -127,10 +127,9 @@ MATRICES = ("embed", "unembed", "_proj")
 @pytest.mark.parametrize(
     "change",
     [
-        {"attention": "delta_hybrid"},
-        {**GPT2, "attention": "qkv_shift", "shift_share": "channel", "canon": "ACD"},
+        {**GPT2, "attention": "qkv_shift", "canon": "ACD"},
         {"stream_shift": "added", "canon": "ABCD", "unembedding": "none", "d_model": 24},
-        {"attention": "kv_shift", "shift_share": "model", "tied_embeddings": True},
+        {"attention": "kv_shift", "tied_embeddings": True},
     ],
     ids=str,
 )

@@ -123,7 +123,7 @@ CALLS = {
         MODEL, IDS, OTHER, lambda logits: logits.square().mean()
     ),
     "patch_keys": lambda run, new: without_key_path(MODEL, IDS, (0, 0), (1, 1)),
-    "make": lambda run, new: Transformer(MODEL.cfg.replace(attention="gated_linear"), seed=3),
+    "make": lambda run, new: Transformer(MODEL.cfg.replace(attention="qkv_shift"), seed=3),
     "exact": lambda run, new: exact(problem(MODEL, TASK, size=4), "head"),
     "attribute": lambda run, new: attribute(problem(MODEL, TASK, size=4), "eap-ig"),
     "compare": lambda run, new: compare(problem(MODEL, TASK, size=4), ["zero-ablation"]).drop(

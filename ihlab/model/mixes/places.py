@@ -4,10 +4,9 @@ there.
 The network calls `mixed` at each place. Where a config plugs in nothing, `mixed` returns its input.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
@@ -15,10 +14,8 @@ from ihlab.model.attend import Heads, Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.earlier_tokens import with_first
 from ihlab.model.kv_cache import Past, earlier, next_positions
-from ihlab.model.mixes.bigram import BigramTable
 from ihlab.model.mixes.depthwise import make_canon, make_head_convolutions
 from ihlab.model.mixes.input_shift import InputShift, initial_mu
-from ihlab.model.mixes.smear import Smear
 from ihlab.model.shift import TokenMix, TokenShift, make_shifts
 
 SHIFT_HOOKS = {
@@ -27,29 +24,6 @@ SHIFT_HOOKS = {
     "query": ("hook_q_raw", "hook_gamma"),
 }
 """The hook points of a shift: the vectors before it, and its weights."""
-
-
-class EmbeddingMixes:
-    """What a network mixes into the embeddings of tokens: a table of bigrams, then smear."""
-
-    def _make_bigrams(self, cfg: ModelConfig) -> None:
-        self.bigram: BigramTable | None = None
-        if cfg.bigram_table:
-            self.bigram = BigramTable(cfg.bigram_table, cfg.d_model)
-            self.hook_bigram = HookPoint()
-
-    def _make_smear(self, cfg: ModelConfig) -> None:
-        self.smear: Smear | None = None
-        if cfg.smear == "embedding":
-            self.smear = Smear(cfg.d_model)
-
-    def mixed(self, x: Stream, tokens: Int[Tensor, "batch pos"], cache: Past | None) -> Stream:
-        """Return the embeddings x of tokens, with earlier tokens mixed in."""
-        if self.bigram is not None:
-            x = x + self.hook_bigram(self.bigram(tokens, cache))
-        if self.smear is not None:
-            x = self.smear(x, cache)
-        return x
 
 
 class LayerMixes(nn.Module):
@@ -163,12 +137,3 @@ class HeadMixes(nn.Module):
         if self.first_own and next_positions(cache, 0).start == 0:
             return with_first(x, shifted, cache)
         return shifted
-
-
-def share_shifts(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
-    """Let all layers use the first layer's shifts, parameters included, if the config says so."""
-    if cfg.shift_share == "model" and cfg.shifted:
-        first, *others = attentions
-        for attention in others:
-            for name in ("key_shift", "value_shift", "query_shift"):
-                setattr(attention, name, getattr(first, name))

@@ -76,15 +76,14 @@ def reads_queries_alone(attention: nn.Module) -> bool:
 
 def require_separable(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
     """Raise `ConfigError` unless a model's attention layers can keep packed documents apart."""
-    variant = VARIANTS[cfg.attention]
     alone = all(
         isinstance(module, Attention) and module.queries_alone and takes_cache(module)
         for module in attentions
     )
     require(
-        alone and not (variant.recurrent or variant.registered),
-        f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: recurrences, "
-        "attention whose queries depend on each other, and attention from outside cannot.",
+        alone and not VARIANTS[cfg.attention].registered,
+        f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: attention whose "
+        "queries depend on each other, and attention from outside cannot.",
     )
 
 

@@ -9,8 +9,7 @@ angles of the faster half are unchanged. (In the source, queries and keys are no
 offset, and the frequencies are spread again over that half.)
 
 It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha =
-(1, 0) in half of the channels, (0, 1) in the others. `PartialRotaryAttention` is its control: the
-same rotation, no offset.
+(1, 0) in half of the channels, (0, 1) in the others.
 """
 
 import torch
@@ -35,8 +34,12 @@ def offset(
     return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
 
 
-class PartialRotaryAttention(Attention):
-    """`Attention` that does not rotate the slower half of each head's pairs of channels."""
+class PartialOffsetAttention(Attention):
+    """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`.
+
+    It adds no parameters. `hook_k` sees the keys after the offset. A cache keeps the last token's
+    key.
+    """
 
     def __init__(
         self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
@@ -47,14 +50,6 @@ class PartialRotaryAttention(Attention):
             fast = (cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter))
             frequencies = (*fast, *[0.0] * quarter)
             self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, frequencies)
-
-
-class PartialOffsetAttention(PartialRotaryAttention):
-    """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`.
-
-    It adds no parameters. `hook_k` sees the keys after the offset. A cache keeps the last token's
-    key.
-    """
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the keys, half of each from the token before, and the values."""

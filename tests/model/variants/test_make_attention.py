@@ -11,20 +11,10 @@ from tests.model.covering import BUILT_IN
 CACHED = {
     "kv_shift": ({}, 2 * 2 * 6, 2 * 2 * 6),
     "qkv_shift, window 3": ({"attention": "qkv_shift", "shift_window": 3}, 2 * 2 * 6, 2 * 8 * 6),
-    "forgetting": ({}, 2 * 2 * 6 + 4, 0),
-    "output_gate": ({}, 2 * 2 * 6, 0),
     "key_offset": ({"attention": "key_offset", "d_head": 8}, 2 * 2 * 8, 2 * 8),
-    "gated_linear": ({}, 0, 2 * 6 * 6),
-    "gated_delta": (
-        {"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"},
-        0,
-        4 * 6 * 6 + 3 * 3 * 4 * 6,
-    ),
-    "delta_hybrid": ({}, 0, 2 * 6 * 6),
     "canon ABCD": ({"canon": "ABCD"}, 2 * 2 * 6, 3 * (20 + 8 * 6 + 20 + 2 * 14)),
     "stream shifted": ({"stream_shift": "added"}, 2 * 2 * 6, 20),
     "smeared embedding": ({"smear": "embedding"}, 2 * 2 * 6, 20),
-    "bigrams": ({"bigram_table": 17}, 2 * 2 * 6, 1),
 }
 """How many numbers the first layer's cache holds: of each token, and however many tokens there are.
 """
