@@ -182,13 +182,9 @@ def register_attention(
     try:
         inspect.signature(attention).bind("cfg", "generator", 0)
     except (TypeError, ValueError):
-        fits = False
-    else:
-        fits = True
-    require(
-        fits,
-        f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer.",
-    )
+        raise ConfigError(
+            f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer."
+        ) from None
     VARIANTS[name] = replace(
         VARIANTS[shifts],
         title=name,

@@ -44,7 +44,7 @@ FROZEN = {
     "ForkConfig": "033cf082",
     "Fork": "e5a4539d",
     "Clamp": "083b8440",
-    "ModelConfig": "fd645f7e",
+    "ModelConfig": "e15c8f0b",
     "DepoTask": "05f0af1b",
     "IGSMTask": "e47a9d8f",
     "InductionTask": "a0ba4beb",

@@ -10,47 +10,30 @@ head. Mixing before and after the norm differ, because a norm is not linear.
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import Past
-from ihlab.model.shift import TokenMix, token_shift
+from ihlab.model.earlier_tokens import previous
+from ihlab.model.kv_cache import Past, earlier
+from ihlab.model.shift import TokenMix
 
 
 class InputShift(TokenMix):
     """x + mu (.) (Sx - x) with learned mu [d_model], S the shift by one token."""
 
-    def __init__(self, mu: Float[Tensor, " d_model"]) -> None:
-        super().__init__()
-        self.mu = nn.Parameter(mu)
-
-    def forward(
-        self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None
-    ) -> Stream:
-        """Mix x with the previous tokens; `before` is the token before x, if x continues a
-        sequence.
+    def __init__(self, cfg: ModelConfig, layer: int) -> None:
+        """Start with RWKV-6's mu of keys, 1 - (i / d)^(1 - l / L) for channel i of d and layer l of
+        L.
         """
-        return _mixed(x, 1 - self.mu, self.mu, before)
+        super().__init__()
+        channel = torch.arange(cfg.d_model) / cfg.d_model
+        self.mu = nn.Parameter(1 - channel ** (1 - layer / cfg.n_layers))
 
-    def of_previous(
-        self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None
-    ) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
+        """Mix x with the previous tokens. With a cache, x continues its sequences."""
+        return x * (1 - self.mu).to(x.dtype) + self.of_previous(x, cache)
+
+    def of_previous(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return mu (.) Sx alone."""
-        return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
-
-
-def initial_mu(cfg: ModelConfig, layer: int) -> Float[Tensor, " d_model"]:
-    """Return RWKV-6's initial mu of keys, 1 - (i / d)^(1 - l / L) for channel i of d and layer l of
-    L.
-    """
-    channel = torch.arange(cfg.d_model) / cfg.d_model
-    return 1 - channel ** (1 - layer / cfg.n_layers)
-
-
-def _mixed(x: Tensor, current: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
-    weight = torch.stack([current, previous])[None]
-    if isinstance(before, Tensor):
-        before = before[:, :, None]
-    return token_shift(x[:, :, None], weight, before)[:, :, 0]
+        return previous(x, earlier(cache, "stream", x, 1)) * self.mu.to(x.dtype)

@@ -81,17 +81,12 @@ class MixingOptions(Sizes):
         return f"canon={self.canon!r}" if set(self.canon) & set("ABKVO") else None
 
     @property
-    def shift_rules(self) -> dict[str, str]:
-        """The rule (`ihlab.model.registry.RULES`) of each mixing weight that is a parameter."""
-        return VARIANTS[self.attention].rules
-
-    @property
     def learned_shifts(self) -> tuple[str, ...]:
         """The mixing weights of attention, out of "alpha" (keys), "beta" (values) and "gamma" (queries).
 
         Each is a parameter with a hook point.
         """
-        return tuple(self.shift_rules)
+        return tuple(VARIANTS[self.attention].rules)
 
     @property
     def learns_both(self) -> bool:
@@ -101,4 +96,4 @@ class MixingOptions(Sizes):
     @property
     def shifted(self) -> bool:
         """True if attention mixes keys, values or queries with earlier ones."""
-        return bool(self.shift_rules)
+        return bool(self.learned_shifts)
