@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.registry import VARIANTS
@@ -266,7 +266,6 @@ class Fork:
     - `step`: the step of the checkpoint from which the fork starts;
     - `horizon`: the step at which a falling learning rate reaches 0: the parent's, since the fork keeps its schedule;
     - `clamps`: clamps from that step on;
-    - `rewound`: names of parameters that return to their values before training;
     - `new_moments`: whether AdamW's moments start again at zero.
     """
 
@@ -275,8 +274,10 @@ class Fork:
     step: int
     horizon: int
     clamps: tuple[Clamp, ...] = ()
-    rewound: tuple[str, ...] = ()
     new_moments: bool = False
+
+    removed: ClassVar[Mapping[str, object]] = {"rewound": []}
+    """As `ModelConfig.removed`."""
 
     def __post_init__(self) -> None:
         for clamp in self.clamps:

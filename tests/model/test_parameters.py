@@ -9,7 +9,6 @@ from ihlab import Transformer
 
 ADDED = {
     "kv_shift": ({}, 2 * 4 * 2),
-    "qkv_shift": ({}, 2 * (4 + 4) * 2),
     "kv_gate": ({}, 2 * 4),
     "kv_sum1, window 3": ({"attention": "kv_sum1", "shift_window": 3}, 2 * 4 * 2),
     "key_offset": ({"attention": "key_offset", "d_head": 8}, 0),

@@ -8,19 +8,6 @@ from ihlab import Transformer, fork, train
 from ihlab.training import checkpoint
 from tasks import ConfigError
 
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_round_trip(small, tmp_path, tied):
-    config = small.model.replace(tied_embeddings=tied)
-    model, other = Transformer(config, seed=1), Transformer(config, seed=2)
-    path = tmp_path / "m.safetensors"
-    checkpoint.save(path, checkpoint.model_state(model))
-    checkpoint.load_model_state(other, checkpoint.load_weights(path, other))
-    assert all(map(torch.equal, model.parameters(), other.parameters()))
-    assert torch.equal(other.unembed.weight, model.embed.weight) == tied
-    assert list(tmp_path.iterdir()) == [path]
-
-
 # Checksums
 
 
@@ -101,11 +88,9 @@ NAME = "blocks.0.attn.key_shift.weight"
 
 SPOILT = {
     f"lacks the tensor 'exp_avg/{NAME}'": {f"exp_avg/{NAME}": None},
-    f"'exp_avg/{NAME}' is float32 [0]": {f"exp_avg/{NAME}": torch.zeros(0)},
     "is float32 [1, 2], not float32 [2, 2]": {f"exp_avg/{NAME}": torch.zeros(1, 2)},
     f"'exp_avg/{NAME}' holds a NaN": {f"exp_avg/{NAME}": torch.full((2, 2), torch.nan)},
     f"'step/{NAME}' is 3.0, not 24": {f"step/{NAME}": torch.tensor(3.0)},
-    "'tally/steps' is float32 []": {"tally/steps": torch.zeros(())},
 }
 
 

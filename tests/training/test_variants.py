@@ -16,7 +16,7 @@ from tasks import ConfigError
 CASES = {
     "queries too": {"attention": "qkv_shift", "n_key_value_heads": 1},
     "sum to 1": {"attention": "kv_sum1", "shift_window": 3},
-    "projected": {"attention": "kv_project"},
+    "projected, tied": {"attention": "kv_project", "tied_embeddings": True},
     "stream shifted, convolutions": {
         "attention": "vanilla",
         "stream_shift": "added",

@@ -9,11 +9,9 @@ from ihlab.model.decode import Decoder
 from tests.model.covering import BUILT_IN
 
 CACHED = {
-    "kv_shift": ({}, 2 * 2 * 6, 2 * 2 * 6),
     "qkv_shift, window 3": ({"attention": "qkv_shift", "shift_window": 3}, 2 * 2 * 6, 2 * 8 * 6),
     "key_offset": ({"attention": "key_offset", "d_head": 8}, 2 * 2 * 8, 2 * 8),
     "canon ABCD": ({"canon": "ABCD"}, 2 * 2 * 6, 3 * (20 + 8 * 6 + 20 + 2 * 14)),
-    "stream shifted": ({"stream_shift": "added"}, 2 * 2 * 6, 20),
     "smeared embedding": ({"smear": "embedding"}, 2 * 2 * 6, 20),
 }
 """How many numbers the first layer's cache holds: of each token, and however many tokens there are.
