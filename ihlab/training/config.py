@@ -190,8 +190,7 @@ class RunConfig:
     def digest(self) -> str:
         """A hash of the version of the task's rule and of all fields that differ from their defaults, except the name.
 
-        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour. A
-        field's first default counts (`ihlab.training.first_defaults`): changing a default does not rename them either.
+        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour.
         """
         content = {**_altered(self), "name": None, "kind": self.task.kind, **rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

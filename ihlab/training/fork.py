@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ihlab.runtime.settings import own_settings
 from ihlab.training import checkpoint
@@ -27,7 +26,6 @@ def fork(
     name: str | None = None,
     clamps: Sequence[Clamp] = (),
     steps: int | None = None,
-    compiled: bool | None = None,
     task: Task | None = None,
     new_moments: bool = False,
     root: str | Path = "runs",
@@ -45,8 +43,6 @@ def fork(
 
     - `name`: the new run's name; by default `run`'s name and "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
-    - `compiled`: whether to train through `torch.compile`; by default as in `run`. Clamps work with
-      it too;
     - `task`: the task to train on; by default that of `run`;
     - `new_moments`: whether AdamW's moments of all parameters start again at zero. AdamW's step
       count, which sets their bias correction, goes on, so the first updates are small. The
@@ -65,8 +61,9 @@ def fork(
     """
     pick_device(device)  # raises before anything is written
     require_callback(callback)
-    more: dict[str, Any] = {"compiled": compiled, "task": task, "new_moments": new_moments}
-    config = fork_config(run, step, name=name, clamps=clamps, steps=steps, **more)
+    config = fork_config(
+        run, step, name=name, clamps=clamps, steps=steps, task=task, new_moments=new_moments
+    )
     start_fork(run, config, root)
     return train(config, root, device, report, callback=callback)
 
@@ -88,7 +85,6 @@ def fork_config(
     name: str | None = None,
     clamps: Sequence[Clamp] = (),
     steps: int | None = None,
-    compiled: bool | None = None,
     task: Task | None = None,
     new_moments: bool = False,
 ) -> ForkConfig:
@@ -112,7 +108,7 @@ def fork_config(
     )
     settings = {field: getattr(parent, field) for field in RunConfig.__dataclass_fields__}
     settings |= {"name": f"{parent.name}-from-{step}", "clamped": ()}
-    given = {"name": name, "steps": steps, "task": task, "compile": compiled}
+    given = {"name": name, "steps": steps, "task": task}
     settings |= {field: value for field, value in given.items() if value is not None}
     return ForkConfig(**settings, fork=origin)
 

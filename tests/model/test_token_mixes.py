@@ -71,8 +71,8 @@ def test_canon_starts_as_a_convolution_of_torch_and_alpha_as_without_it(make_con
     assert torch.equal(kv.layers[1].attn.alpha, model.layers[1].attn.alpha)
 
 
-def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
-    model = make(canon="CD", attention="kv_shift")
+def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make_model, tokens):
+    model = make_model(canon="CD", attention="kv_shift").double()
     _, cache = model.run_with_cache(tokens)
     for layer, block in enumerate(model.layers):
         raw = cache["v_raw", layer, "attn"].repeat_interleave(2, dim=2)
@@ -80,7 +80,7 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
         torch.testing.assert_close(z, cache["z", layer], atol=1e-12, rtol=0)
         assert block.adds_neighbours
     assert not may_gather(model)
-    assert may_gather(make(canon="AB"))
+    assert may_gather(make_model(canon="AB"))
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,6 @@ def test_a_checksum_covers_names_types_and_shapes_in_any_order():
     assert len(set(sums)) == 4
 
 
-def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path, finished):
-    weights = [p.clone() for p in finished.model().parameters()]
-    for path in (finished.folder / "checkpoints").iterdir():
-        save_file({name: x.clone() for name, x in load_file(path).items()}, path)
-    (finished.folder / "done.json").unlink()
-    finished.checkpoint_path(small.steps).unlink()
-    assert all(map(torch.equal, train(small, tmp_path).model().parameters(), weights))
-
-
 def test_the_file_of_another_step_or_run_is_refused(small, tmp_path, finished):
     run, other = finished, train(small.replace(seed=1), tmp_path)
     last = run.checkpoint_path(small.steps)

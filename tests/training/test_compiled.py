@@ -11,7 +11,6 @@ from ihlab.measure.loss import summed_loss
 from ihlab.training import compiled
 from ihlab.training.config import to_dict
 from ihlab.training.ensemble import stack_batches
-from ihlab.training.fork import fork_config
 from ihlab.training.loop import microbatches
 from tasks import InductionTask
 from tests.forked import python
@@ -144,12 +143,10 @@ def test_graphs_are_kept_for_runs_of_one_kind_and_forgotten_for_another(small, r
         assert len(resets) == after
 
 
-def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, whole):
+def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets):
     """A clamp is a hook, which no guard of a graph looks at."""
     small = small.replace(compile=True)
-    clamped = fork_config(
-        whole, 0, clamps=[Clamp(what="alpha", layer=0, column=1, value=0.0)], compiled=True
-    )
+    clamped = small.replace(clamped=(Clamp(what="alpha", layer=0, column=1, value=0.0),))
     for after, config in enumerate((small, clamped, clamped, small), start=1):
         compiled.compiled(summed_loss, config, CPU)
         assert len(resets) == after

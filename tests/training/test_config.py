@@ -23,8 +23,6 @@ def test_hash_depends_on_every_field_but_the_name(small):
         {"seed": 1},
         {"lr": 2e-2},
         {"steps": 25},
-        {"compile": True},
-        {"stop_at_accuracy": 0.9},
         {"schedule": "trapezoid"},
         {"model": small.model.replace(n_layers=2)},
         {"task": InductionTask(vocab_size=40, length=12, score="first")},

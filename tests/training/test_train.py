@@ -143,7 +143,9 @@ def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
         if record["step"] == small.steps:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(Interrupted, match=f"Stopped at step {small.steps}, the last, finished in"):
+    with pytest.raises(
+        Interrupted, match=f"Stopped at step {small.steps} of {small.steps}, saved in"
+    ):
         train(small, tmp_path, callback=interrupt)
     assert Run.open(small.folder(tmp_path)).done["steps"] == small.steps
 

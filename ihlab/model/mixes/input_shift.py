@@ -10,30 +10,37 @@ head. Mixing before and after the norm differ, because a norm is not linear.
 """
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.earlier_tokens import previous
-from ihlab.model.kv_cache import Past, earlier
+from ihlab.model.kv_cache import Past
 from ihlab.model.shift import TokenMix
+
+Before = Float[Tensor, "batch 1 d_model"] | Past | None
 
 
 class InputShift(TokenMix):
     """x + mu (.) (Sx - x) with learned mu [d_model], S the shift by one token."""
 
-    def __init__(self, cfg: ModelConfig, layer: int) -> None:
-        """Start with RWKV-6's mu of keys, 1 - (i / d)^(1 - l / L) for channel i of d and layer l of
-        L.
-        """
+    def __init__(self, mu: Float[Tensor, " d_model"]) -> None:
         super().__init__()
-        channel = torch.arange(cfg.d_model) / cfg.d_model
-        self.mu = nn.Parameter(1 - channel ** (1 - layer / cfg.n_layers))
+        self.mu = nn.Parameter(mu)
 
-    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Mix x with the previous tokens. With a cache, x continues its sequences."""
-        return x * (1 - self.mu).to(x.dtype) + self.of_previous(x, cache)
+    def forward(self, x: Stream, before: Before = None) -> Stream:
+        """Mix x with the previous tokens; `before` is as in `previous`."""
+        return x * (1 - self.mu).to(x.dtype) + self.of_previous(x, before)
 
-    def of_previous(self, x: Stream, cache: Past | None = None) -> Stream:
+    def of_previous(self, x: Stream, before: Before = None) -> Stream:
         """Return mu (.) Sx alone."""
-        return previous(x, earlier(cache, "stream", x, 1)) * self.mu.to(x.dtype)
+        return previous(x, before) * self.mu.to(x.dtype)
+
+
+def initial_mu(cfg: ModelConfig, layer: int) -> Float[Tensor, " d_model"]:
+    """Return RWKV-6's initial mu of keys, 1 - (i / d)^(1 - l / L) for channel i of d and layer l of
+    L.
+    """
+    channel = torch.arange(cfg.d_model) / cfg.d_model
+    return 1 - channel ** (1 - layer / cfg.n_layers)

@@ -13,7 +13,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.earlier_tokens import with_first
 from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.mixes.depthwise import make_canon, make_head_convolutions
-from ihlab.model.mixes.input_shift import InputShift
+from ihlab.model.mixes.input_shift import InputShift, initial_mu
 from ihlab.model.shift import TokenMix, TokenShift, make_shifts
 
 SHIFT_HOOKS = {
@@ -39,7 +39,7 @@ class LayerMixes(nn.Module):
         self.shift_place = {"before_norm": "norm", "after_norm": "A"}.get(cfg.stream_shift)
         self.stream_shift: InputShift | None = None
         if cfg.stream_shift != "none":
-            self.stream_shift = InputShift(cfg, layer)
+            self.stream_shift = InputShift(initial_mu(cfg, layer))
         if cfg.stream_shift == "added":
             self.hook_resid_shift = HookPoint()
 
@@ -47,12 +47,14 @@ class LayerMixes(nn.Module):
         """Return the residual stream at a layer's start, plus its shift if it is added."""
         if self.stream_shift is None or self.shift_place is not None:
             return x
-        return x + self.hook_resid_shift(self.stream_shift.of_previous(x, cache))
+        return x + self.hook_resid_shift(
+            self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1))
+        )
 
     def mixed(self, place: str, x: Stream, cache: Past | None) -> Stream:
         """Return x with earlier tokens mixed in by the parts at a place."""
         if self.stream_shift is not None and place == self.shift_place:
-            x = self.stream_shift(x, cache)
+            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
         if place in self.canon:
             x = self.canon[place](x, cache)
         return x

@@ -122,11 +122,10 @@ def test_a_model_that_gpt2_cannot_express_is_refused(make_gpt2_like, part):
     ("changes", "said"),
     [
         ({"activation_function": "gelu"}, "activation_function='gelu'"),
-        ({"scale_attn_weights": False}, "scale_attn_weights=False"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ({"attn_pdrop": 0.2}, "0.1, 0.2 and 0.1"),
     ],
-    ids=["activation", "scale", "layer_scale", "dropouts"],
+    ids=["activation", "layer_scale", "dropouts"],
 )
 def test_a_gpt2_that_we_cannot_express_is_refused(changes, said):
     with pytest.raises(ConfigError, match=said):

@@ -173,7 +173,6 @@ def swapped_norms():
             lambda: of_class("Helium", head_dim=8),
             "The model is a HeliumForCausalLM, but from_llama takes Llama",
         ),
-        (object, "The model is a object"),
     ],
 )
 def test_what_only_looks_like_a_llama_is_refused(make, sentence):

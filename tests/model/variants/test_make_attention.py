@@ -19,10 +19,10 @@ CACHED = {
 
 
 @pytest.mark.parametrize("name", CACHED)
-def test_a_cache_holds_no_more_than_decoding_needs(make, tokens, name):
+def test_a_cache_holds_no_more_than_decoding_needs(make_model, tokens, name):
     """Measured on everything that the cache keeps."""
     fields, of_token, fixed = CACHED[name]
-    model = make(**(fields or {"attention": name}))
+    model = make_model(**(fields or {"attention": name}))
     for n_pos in (9, 6):
         assert held(model, tokens[:, :n_pos]) == 3 * (n_pos * of_token + fixed)
 
