@@ -243,21 +243,21 @@ def make_shifts(
     """
     variant = VARIANTS[cfg.attention]
     if not variant.rules:
-        return None, None, None
+        return None, None, None  # and draw nothing
 
-    def make(rule: str | None, n_heads: int, source: torch.Generator | None) -> TokenShift | None:
-        shift = SHIFT_RULES[rule or "free"](
-            n_heads, cfg.shift_window, source, uniform=cfg.shift_start == "uniform"
-        )
+    made: list[TokenShift | None] = []
+    for rule, n_heads, source in (
+        (variant.key, cfg.kv_heads, generator),
+        (variant.value, cfg.kv_heads, generator),
+        (variant.query, cfg.n_heads, spawned(generator, layer)),
+    ):
+        kind = SHIFT_RULES[rule or "free"]
+        shift = kind(n_heads, cfg.shift_window, source, uniform=cfg.shift_start == "uniform")
         if cfg.shift_start == "identity":
             shift.restart(1.0)
-        return None if rule is None else shift
-
-    return (
-        make(variant.key, cfg.kv_heads, generator),
-        make(variant.value, cfg.kv_heads, generator),
-        make(variant.query, cfg.n_heads, spawned(generator, layer)),
-    )
+        made.append(None if rule is None else shift)
+    keys, values, queries = made
+    return keys, values, queries
 
 
 def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import MISSING, field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ihlab.model.config import ModelConfig
 from ihlab.model.registry import VARIANTS
 from ihlab.training.clamp import Clamp
-from ihlab.training.first_defaults import first_defaults
 from tasks import InductionTask, StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
 from tasks.config import config, renamed, require, require_least, shown, stored_names
@@ -278,12 +277,6 @@ class Fork:
     removed: ClassVar[Mapping[str, object]] = {"rewound": []}
     """As `ModelConfig.removed`."""
 
-    def __post_init__(self) -> None:
-        for clamp in self.clamps:
-            require(
-                isinstance(clamp, Clamp), f"Fork.clamps holds {clamp!r}, but each must be a Clamp."
-            )
-
 
 @config
 class ForkConfig(RunConfig):
@@ -393,6 +386,18 @@ def taught(run: RunConfig, lessons: Lessons) -> TaughtConfig:
     """Return the config of a run with lessons."""
     settings = {known.name: getattr(run, known.name) for known in fields(RunConfig)}
     return TaughtConfig(**settings, lessons=lessons)
+
+
+def first_defaults(cls: Any) -> dict[str, Any]:
+    """Return the defaults of a config class by stored names.
+
+    A run's digest leaves out fields at their default, and a stored config that lacks a field gets
+    it. So a default never changes: stored runs would change their digest and their meaning.
+    """
+    defaults = {
+        name: cls.__dataclass_fields__[field].default for field, name in stored_names(cls).items()
+    }
+    return {name: default for name, default in defaults.items() if default is not MISSING}
 
 
 def _altered(settings: Any) -> dict[str, Any]:

@@ -52,10 +52,9 @@ afterwards.
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
     """Return one config per member, with consecutive seeds that begin with this config's."""
-    require(members >= 1, f"members is {members}, but must be at least 1.")
     require(
-        members <= MOST_MEMBERS,
-        f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.",
+        1 <= members <= MOST_MEMBERS,
+        f"members is {members}, but must be from 1 to {MOST_MEMBERS}: each has a folder.",
     )
     return [config.replace(seed=config.seed + i) for i in range(members)]
 

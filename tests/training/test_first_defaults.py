@@ -7,8 +7,7 @@ import pytest
 
 from ihlab import ModelConfig, RunConfig
 from ihlab.training.clamp import Clamp
-from ihlab.training.config import Fork, ForkConfig
-from ihlab.training.first_defaults import first_defaults
+from ihlab.training.config import Fork, ForkConfig, first_defaults
 from tasks.registry import kinds
 
 TASK_CLASSES = {cls for cls in kinds().values() if cls.__module__.startswith("tasks.")}

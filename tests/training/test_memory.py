@@ -71,5 +71,5 @@ def test_attention_patterns_of_a_long_context_count(tmp_path, monkeypatch):
 
 
 def test_more_members_than_folders_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="members is 100000000, but must be at most 10000"):
+    with pytest.raises(ConfigError, match="members is 100000000, but must be from 1 to 10000"):
         train(config_of(1, 8, 40), tmp_path, "cpu", members=10**8)

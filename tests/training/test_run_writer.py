@@ -8,7 +8,6 @@ import shutil
 import pytest
 
 from ihlab import Run, train
-from ihlab.training.run_writer import RunWriter
 from tasks import ConfigError, TextTask
 from tasks.text.prepared import prepare
 
@@ -82,14 +81,3 @@ def test_a_run_is_resumed_on_the_data_it_began_with_only(text, tmp_path, members
     for run, other in zip(resumed, whole, strict=True):
         assert run.done["resumed_from"] > 0
         assert run.metrics.equals(other.metrics)
-
-
-def test_a_checkpoint_that_does_not_know_its_data_is_resumed(text, tmp_path, monkeypatch):
-    """As those from before checkpoints did."""
-    config, write = text
-    write("xyz")
-    with monkeypatch.context() as older:
-        older.setattr(RunWriter, "_data", {})
-        stopped(config, tmp_path)
-    write("xyw")
-    assert train(config, tmp_path).done["resumed_from"] > 0

@@ -13,8 +13,6 @@ It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for ea
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from ihlab.model.attend import Keys, Stream, Values
 from ihlab.model.attention import Attention
@@ -22,16 +20,6 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.earlier_tokens import previous, with_first
 from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.positions import Rotary
-
-
-def offset(
-    current: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
-) -> Float[Tensor, "*rest d_head"]:
-    """Return the first and third quarter of the channels of `current`, and the second and fourth of
-    `previous`.
-    """
-    halves, others = current.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
-    return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
 
 
 class PartialOffsetAttention(Attention):
@@ -47,8 +35,8 @@ class PartialOffsetAttention(Attention):
         super().__init__(cfg, generator, layer)
         if self.rotary is not None:
             quarter = self.d_head // 4
-            fast = (cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter))
-            frequencies = (*fast, *[0.0] * quarter)
+            frequencies = [cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter)]
+            frequencies += [0.0] * quarter
             self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, frequencies)
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
@@ -56,4 +44,7 @@ class PartialOffsetAttention(Attention):
         begins = next_positions(cache, x.shape[1]).start == 0
         k, v = super().project(x, cache)
         before = previous(k, earlier(cache, "key", k, 1))
-        return offset(k, with_first(k, before, cache) if begins else before), v
+        if begins:
+            before = with_first(k, before, cache)
+        quarters = torch.arange(self.d_head, device=k.device) // (self.d_head // 4)
+        return torch.where(quarters % 2 == 1, before, k), v
