@@ -17,7 +17,7 @@ from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.earlier_tokens import previous
 from ihlab.model.kv_cache import Past
-from ihlab.model.shift import TokenMix
+from ihlab.model.shift import TokenMix, token_shift
 
 Before = Float[Tensor, "batch 1 d_model"] | Past | None
 
@@ -31,7 +31,10 @@ class InputShift(TokenMix):
 
     def forward(self, x: Stream, before: Before = None) -> Stream:
         """Mix x with the previous tokens; `before` is as in `previous`."""
-        return x * (1 - self.mu).to(x.dtype) + self.of_previous(x, before)
+        weight = torch.stack([1 - self.mu, self.mu])[None]
+        if isinstance(before, Tensor):
+            before = before[:, :, None]
+        return token_shift(x[:, :, None], weight, before)[:, :, 0]
 
     def of_previous(self, x: Stream, before: Before = None) -> Stream:
         """Return mu (.) Sx alone."""
