@@ -86,11 +86,15 @@ def from_gpt2(gpt2: Any) -> Transformer:
     """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel`.
 
     It is in evaluation mode and has the GPT-2's dropout for training. Its logits are compared with
-    the original's. Raises `ConfigError` if they differ (another activation, other scales of the
-    scores), for another class, for unexpected weights, and for dropouts that are not all equal.
+    the original's. Raises `ConfigError` if they differ (other scales of the scores), for another
+    class, another activation, unexpected weights, and for dropouts that are not all equal.
     """
     require_family(gpt2, ("GPT2LMHeadModel",), "from_gpt2")
     theirs = gpt2.config
+    require(
+        theirs.activation_function == "gelu_new",  # gelu's logits can hardly be told from its own
+        f"The GPT-2 has activation_function={theirs.activation_function!r}, but must have 'gelu_new'.",
+    )
     dropouts = (theirs.embd_pdrop, theirs.attn_pdrop, theirs.resid_pdrop)
     require(
         len(set(dropouts)) == 1,
