@@ -151,8 +151,8 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     window's width, so that every token is visible. Dropout is left out. The result's logits are
     compared with the original's.
 
-    Raises `ConfigError` for another class, rotary positions that depend on the sequence length,
-    unexpected weights, and logits that differ (another activation than silu).
+    Raises `ConfigError` for another class, another activation than silu, rotary positions that
+    depend on the sequence length, unexpected weights, and logits that differ.
     """
     require_family(llama, FAMILY, "from_llama")
     name, theirs, body = type(llama).__name__, llama.config, llama.model
@@ -160,6 +160,10 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     require(
         kind in ROTARY,
         f"The {name} has rope_type={kind!r}, but must have one of {', '.join(ROTARY)}.",
+    )
+    require(
+        theirs.hidden_act == "silu",
+        f"The {name} has hidden_act={theirs.hidden_act!r}, but must have 'silu'.",
     )
     state: dict[str, Tensor] = llama.state_dict()
     d_head = int(body.layers[0].self_attn.head_dim)

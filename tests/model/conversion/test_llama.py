@@ -167,7 +167,7 @@ def swapped_norms():
         ),
         (
             lambda: of_class("Llama", hidden_act="gelu"),
-            "the result's logits differ",
+            "has hidden_act='gelu', but must have 'silu'",
         ),
         (
             lambda: of_class("Helium", head_dim=8),
