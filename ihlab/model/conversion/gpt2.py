@@ -86,14 +86,23 @@ def from_gpt2(gpt2: Any) -> Transformer:
     """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel`.
 
     It is in evaluation mode and has the GPT-2's dropout for training. Its logits are compared with
-    the original's. Raises `ConfigError` if they differ (other scales of the scores), for another
-    class, another activation, unexpected weights, and for dropouts that are not all equal.
+    the original's. Raises `ConfigError` if they differ, for another class, for unexpected weights,
+    and for parts that our blocks cannot express: another activation, other scales of the scores,
+    cross-attention, or dropouts that are not all equal.
     """
     require_family(gpt2, ("GPT2LMHeadModel",), "from_gpt2")
     theirs = gpt2.config
+    form = (
+        theirs.activation_function,
+        theirs.scale_attn_weights,
+        theirs.scale_attn_by_inverse_layer_idx,
+        theirs.add_cross_attention,
+    )
     require(
-        theirs.activation_function == "gelu_new",  # gelu's logits can hardly be told from its own
-        f"The GPT-2 has activation_function={theirs.activation_function!r}, but must have 'gelu_new'.",
+        form == ("gelu_new", True, False, False),
+        "Only a GPT-2 with gelu_new, scores over sqrt(d_head) and no cross-attention can be read; this one has "
+        "activation_function={!r}, scale_attn_weights={}, scale_attn_by_inverse_layer_idx={}, "
+        "add_cross_attention={}.".format(*form),
     )
     dropouts = (theirs.embd_pdrop, theirs.attn_pdrop, theirs.resid_pdrop)
     require(
