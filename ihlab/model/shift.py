@@ -101,17 +101,17 @@ class TokenShift(TokenMix):
             self.stored(rows).contiguous()
         )  # fused AdamW gives wrong results on a strided view
 
-    def weights(self) -> Float[Tensor, "head window"]:
+    def weights(self) -> Float[Tensor, "head window *d_head"]:
         """Return the mixing weights of the forward pass."""
         return self.weights_from(self.weight)
 
     @staticmethod
-    def stored(rows: Float[Tensor, "row window"]) -> Float[Tensor, "row ..."]:
+    def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row ..."]:
         """Return the parameter for given rows of weights: the inverse of `weights_from`."""
         return rows
 
     @staticmethod
-    def weights_from(weight: Float[Tensor, "row ..."]) -> Float[Tensor, "row window"]:
+    def weights_from(weight: Float[Tensor, "row ..."]) -> Float[Tensor, "row window *d_head"]:
         """Return the mixing weights that a parameter gives, one row per head (or layer, or model)."""
         return weight
 
