@@ -65,7 +65,9 @@ class LayerMixes(nn.Module):
         position.
         """
         for part in (self.ln2, self.mlp):
-            if part is not None and any(isinstance(each, TokenMix) for each in part.modules()):
+            if isinstance(part, nn.Module) and any(
+                isinstance(each, TokenMix) for each in part.modules()
+            ):
                 return True
         return not self.canon.keys().isdisjoint("OCM")
 
