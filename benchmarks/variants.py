@@ -14,7 +14,7 @@ from train_step import Side, prepare
 from workers import by_turns
 
 from ihlab.model.config import ModelConfig
-from ihlab.recipes.labels import DELTA, DELTA_CONV, K_ONLY, KV, LINEAR, LINEAR_CONV, V_ONLY, VANILLA
+from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -30,7 +30,6 @@ TABLE = (
 )
 
 
-_NONE = {"positional": "none"}  # as in the recurrences' papers
 TOKEN_SHIFTS: dict[str, dict[str, Any]] = {
     VANILLA: {},
     KV: {"attention": "kv_shift"},
@@ -38,20 +37,12 @@ TOKEN_SHIFTS: dict[str, dict[str, Any]] = {
     "K only, first own": {"attention": "k_shift", "shift_first": "own"},
     V_ONLY: {"attention": "v_shift"},
     "partial key offset": {"attention": "key_offset"},
-    "half unrotated": {"attention": "partial_rotary"},
     "smear, embedding": {"smear": "embedding"},
     "conv K": {"canon": "K"},
     "conv V": {"canon": "V"},
     "conv attention out": {"canon": "O"},
     "conv MLP out": {"canon": "M"},
     "conv all four": {"canon": "KVOM"},
-    LINEAR_CONV: {"attention": "gated_linear", "canon": "B", **_NONE},
-    LINEAR: {"attention": "gated_linear", **_NONE},
-    DELTA_CONV: {"attention": "gated_delta", "canon": "B", **_NONE},
-    DELTA: {"attention": "gated_delta", **_NONE},
-    "forgetting": {"attention": "forgetting"},
-    "output gate": {"attention": "output_gate"},
-    "bigram table": {"bigram_table": 4096},
     "conv all four, identity start": {"canon": "KVOM", "shift_start": "identity"},
     "filters of Q, K, V": {"attention": "qkv_shift", "shift_window": 4},
 }

@@ -53,7 +53,7 @@ def require_pairs(model: Transformer) -> None:
     """
     cfg = model.cfg
     variant = VARIANTS[cfg.attention]
-    plain = not (variant.query or variant.mixes_tokens or variant.recurrent)
+    plain = not (variant.query or variant.mixes_tokens)
     only_last = "a query must depend on the last token only"
     two_tokens = "keys and values may see two tokens, not more"
     refused = {
@@ -75,7 +75,6 @@ def require_pairs(model: Transformer) -> None:
         f"canon={cfg.canon!r}": (cfg.canon != "", two_tokens),
         f"stream_shift={cfg.stream_shift!r}": (cfg.stream_shift != "none", only_last),
         f"smear={cfg.smear!r}": (cfg.smear != "none", only_last),
-        f"bigram_table={cfg.bigram_table}": (cfg.bigram_table > 0, only_last),
         f"dropout={cfg.dropout} in training mode": (
             bool(cfg.dropout) and model.training,
             "it is random: call eval()",

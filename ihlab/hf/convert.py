@@ -31,9 +31,8 @@ def to_hf(model: Transformer) -> Any:
     cfg = model.cfg
     sides = next((sides for sides, name in VARIANTS.items() if name == cfg.attention), None)
     require(
-        sides is not None and cfg.shift_share != "channel",
-        f"The model has attention={cfg.attention!r} and shift_share={cfg.shift_share!r}, but to_hf takes kv_shift, "
-        "k_shift or v_shift, with one row of taps per head.",
+        sides is not None,
+        f"The model has attention={cfg.attention!r}, but to_hf takes kv_shift, k_shift or v_shift.",
     )
     assert sides is not None
     plain = Transformer(cfg.replace(attention="vanilla"))

@@ -65,8 +65,5 @@ def require_routes(cfg: Any) -> None:
 
 
 def effective_known(cfg: Any) -> bool:
-    """Return True if effective patterns say what heads read: only one alpha and one beta per head
-    mix tokens.
-    """
-    by_channel = cfg.shift_share == "channel" and "beta" in cfg.learned_shifts
-    return cfg.mixes_tokens is None and not by_channel
+    """Return True if effective patterns say what heads read: only alpha and beta mix tokens."""
+    return cfg.mixes_tokens is None

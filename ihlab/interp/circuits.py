@@ -34,9 +34,8 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     require(
-        not (model.cfg.qk_norm or model.cfg.recurrent),
-        f"The model has qk_norm={model.cfg.qk_norm} and attention={model.cfg.attention!r}: a norm stands between "
-        "queries, keys and scores, and there is no W_QK.",
+        not model.cfg.qk_norm,
+        "The model has qk_norm=True: a norm stands between queries, keys and scores, and there is no W_QK.",
     )
     weight = _route(attn, "alpha", group, route)
     scale = weight / math.sqrt(attn.W_Q.shape[-1])

@@ -188,14 +188,9 @@ def without_key_path(
     direct path is ablated: what later layers compute from the sender's output still arrives. With
     grouped-query attention, other heads of the receiver's group keep their keys. The mean leaves
     out the padding of the model's task. Raises `ConfigError` for heads that do not exist or a
-    receiver not in a later layer, for a recurrence, and as `require_routes` does.
+    receiver not in a later layer, and as `require_routes` does.
     """
     require_routes(model.cfg)
-    require(
-        not model.cfg.recurrent,
-        f"The model has attention={model.cfg.attention!r}, a recurrence: its heads have no pattern to return. "
-        "`path_patch` follows the path to their keys.",
-    )
     require_heads(model.cfg, [sender, receiver])
     (early, sending), (late, head) = sender, receiver
     require(

@@ -158,6 +158,6 @@ def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:
     require(
         name in cache.cache_dict,
         f"The cache lacks {name}: run_with_cache without a names_filter keeps it, if the attention has the HookPoint "
-        f"hook_{kind} and its forward calls it. (A recurrence has hook_kernel instead, which is signed.)",
+        f"hook_{kind} and its forward calls it.",
     )
     return cache[name]

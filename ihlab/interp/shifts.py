@@ -50,17 +50,12 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
     All columns except stored weights, alpha_raw and beta_raw are equal for (c alpha, W_K / c) and
     (c beta, W_V / c). A model that shifts only keys, or only values, has only their columns. Gamma,
-    the query shift, is not reported. Raises `ConfigError` for a model without alpha and beta, and
-    for a model with weights per channel.
+    the query shift, is not reported. Raises `ConfigError` for a model without alpha and beta.
     """
     learned = [name for name in ("alpha", "beta") if name in model.cfg.learned_shifts]
     require(
         bool(learned),
         f"The model's attention is {model.cfg.attention!r}, which has no alpha and beta; 'kv_shift' has both.",
-    )
-    require(
-        model.cfg.shift_share != "channel",
-        "The model's shift_share is 'channel', but the report is per head: each must have one alpha and one beta.",
     )
     tables = []
     for layer, block in enumerate(model.layers):

@@ -213,15 +213,10 @@ def _head_names(score: str, cfg: ModelConfig) -> list[str]:
 
 
 def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
-    """Return each layer's alpha, beta and gamma, in the order of `_shift_names`; weights per
-    channel are averaged.
-    """
+    """Return each layer's alpha, beta and gamma, in the order of `_shift_names`."""
     weights = []
     for block, name in itertools.product(model.layers, model.cfg.learned_shifts):
-        weight = getattr(block.attn, name)
-        if weight.ndim == 3:
-            weight = weight.mean(dim=2)
-        weights.append(weight.flatten())
+        weights.append(getattr(block.attn, name).flatten())
     return weights
 
 
@@ -229,6 +224,6 @@ def _shift_names(cfg: ModelConfig) -> list[str]:
     n_heads = {"alpha": cfg.kv_heads, "beta": cfg.kv_heads, "gamma": cfg.n_heads}
     names = []
     for layer, name in itertools.product(range(cfg.n_layers), cfg.learned_shifts):
-        shape = n_heads[name], cfg.window_of(name)
+        shape = n_heads[name], cfg.shift_window
         names += [f"{name}{column + 1}_{layer}.{head}" for head, column in np.ndindex(shape)]
     return names

@@ -35,9 +35,8 @@ class Attention(HeadMixes, HeadWeights):
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the
       shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after the shift;
-    - hook_q_raw, hook_gamma [h, query_window]: the same for shifted queries. The hooks of a shift
-      exist only if `cfg.attention` learns it. Shift weights are [.., window, d_head] if each
-      channel learns its own;
+    - hook_q_raw, hook_gamma [h, window]: the same for shifted queries. The hooks of a shift exist
+      only if `cfg.attention` learns it;
     - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the
       rotation;
     - hook_rot_q, hook_rot_k: after the rotation;
@@ -69,11 +68,9 @@ class Attention(HeadMixes, HeadWeights):
         self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
     ) -> None:
         super().__init__()
-        self.n_heads, self.n_key_value_heads, self.d_head = (
-            cfg.n_heads,
-            cfg.kv_heads,
-            cfg.head_width,
-        )
+        self.n_heads = cfg.n_heads
+        self.n_key_value_heads = cfg.kv_heads
+        self.d_head = cfg.head_width
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
@@ -174,20 +171,12 @@ class Attention(HeadMixes, HeadWeights):
     def _attend(
         self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None
     ) -> Queries:
-        if is_hooked(self.hook_attn_scores, self.hook_pattern):
-            return self._attend_with(q, k, v, self.masked_bias(k, positions, cache))
-        return self._attend_with(q, k, v, self._fused_bias(k, positions, cache))
-
-    def _attend_with(self, q: Queries, k: Keys, v: Values, bias: Scores | None) -> Queries:
-        """Return z. `bias` is added to the scores; None if the fused kernel needs no bias and
-        scores have no hook.
-        """
-        dropout = self.active_dropout
-        if bias is not None and is_hooked(self.hook_attn_scores, self.hook_pattern):
-            return read_values(
-                explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout
-            )
-        return fused(q, k, v, bias, dropout)
+        dropout = self.dropout if self.training else 0.0
+        if not is_hooked(self.hook_attn_scores, self.hook_pattern):
+            return fused(q, k, v, self._fused_bias(k, positions, cache), dropout)
+        bias = self.masked_bias(k, positions, cache)
+        pattern = explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern)
+        return read_values(pattern, v, dropout)
 
     def _fused_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores | None:
         """Return the bias for the fused kernel; None if it is causal and queries are at all
@@ -223,11 +212,6 @@ class Attention(HeadMixes, HeadWeights):
         else:
             bias = self.alibi(key - query, k.dtype)
         return bias.masked_fill(hidden[:, None], -torch.inf)
-
-    @property
-    def active_dropout(self) -> float:
-        """The dropout probability of the pattern: 0 in evaluation."""
-        return self.dropout if self.training else 0.0
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Heads:

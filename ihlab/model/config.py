@@ -66,6 +66,9 @@ class ModelConfig(PositionOptions, MixingOptions):
         "canon_taps": 4,
         "embed_std": None,
         "document_leak": "none",
+        "query_window": None,
+        "shift_share": "head",
+        "bigram_table": 0,
     }
     """Removed fields, each with the only value that a stored config may still have for it."""
 
@@ -105,11 +108,6 @@ class ModelConfig(PositionOptions, MixingOptions):
     def untrained_positions(self, length: int) -> range:
         """Return the positions beyond this length: their learned embeddings get no gradient, only weight decay."""
         return range(min(length, self.n_ctx), self.n_ctx if self.positional == "learned" else 0)
-
-    @property
-    def recurrent(self) -> bool:
-        """True if attention is a recurrence, without attention scores and pattern."""
-        return VARIANTS[self.attention].recurrent
 
     def residual_in(self, layer: int) -> bool:
         """Return True if attention and MLP of a layer add to the residual stream."""

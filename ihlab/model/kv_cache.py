@@ -17,8 +17,7 @@ class KVCache(Past):
     """One layer's keys and values of the tokens read so far, in preallocated buffers.
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first
-      `length` entries of the third axis are filled. The first tokens allocate the buffers. A
-      recurrence (`variants/recurrence.py`) stores none: its state is in `raw`;
+      `length` entries of the third axis are filled. The first tokens allocate the buffers;
     - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens,
       named "key", "value" and "query" if these are shifted: equation 5 of arXiv 2411.19574 mixes
       them into the next tokens. Other parts of the layer that mix tokens store their inputs in the

@@ -23,15 +23,18 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import Stream
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import Documents, documents_of
 from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.lens.hooks import LensHooks
 from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
-from ihlab.model.mixes.places import EmbeddingMixes, LayerMixes, share_shifts
+from ihlab.model.mixes.places import LayerMixes
+from ihlab.model.mixes.smear import Smear
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import RMSNorm, make_norm
-from ihlab.model.variants.make_attention import make_attention, require_separable
+from ihlab.model.registry import VARIANTS
+from ihlab.model.variants.make_attention import make_attention, takes_cache
 from ihlab.runtime.settings import usual_tensors
 from tasks.config import ConfigError, require
 
@@ -61,14 +64,11 @@ class Block(LayerMixes):
             self.ln2 = make_norm(cfg)
         self.mlp = make_mlp(cfg, generator, layer)
         self._make_mixes(cfg, generator, layer)
-        self.dropout = make_dropout(cfg)
+        self.dropout = nn.Dropout(cfg.dropout)
         if self.mlp is not None:
             self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
-        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = (
-            HookPoint(),
-            HookPoint(),
-            HookPoint(),
-        )
+        self.hook_resid_pre, self.hook_attn_out = HookPoint(), HookPoint()
+        self.hook_resid_post = HookPoint()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the residual stream after this layer. With a cache, the tokens continue its
@@ -88,7 +88,7 @@ class Block(LayerMixes):
         """Return the residual stream at the layer's start, plus its shift if stream_shift is
         "added".
         """
-        return self.mixed("stream", self.hook_resid_pre(x), cache)
+        return self.with_shift(self.hook_resid_pre(x), cache)
 
     def attention_input(self, x: Stream, cache: Past | None = None) -> Stream:
         """Normalise the residual stream for attention, with earlier tokens mixed in if the config
@@ -126,7 +126,7 @@ class Block(LayerMixes):
         return self.hook_resid_post(mlp_out)
 
 
-class Network(EmbeddingMixes, LensHooks):
+class Network(LensHooks):
     """A model that maps tokens to next-token logits. `Network(cfg, seed)` is a pure function of its
     arguments.
     """
@@ -143,15 +143,15 @@ class Network(EmbeddingMixes, LensHooks):
         )
         self.embed = TokenEmbedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
-        self._make_bigrams(cfg)
         self.pos_embed: PositionEmbedding | None = None
         if cfg.positional == "learned":
             self.pos_embed = PositionEmbedding(cfg.n_ctx, cfg.d_model)
             self.hook_pos_embed = HookPoint()
-        self._make_smear(cfg)
-        self.dropout = make_dropout(cfg)
+        self.smear: Smear | None = None
+        if cfg.smear == "embedding":
+            self.smear = Smear(cfg.d_model)
+        self.dropout = nn.Dropout(cfg.dropout)
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
-        share_shifts(cfg, [block.attn for block in self.layers])
         self.ln_final = make_norm(cfg) or nn.Identity()
         unembedding = FirstEntries if cfg.unembedding == "none" else Unembedding
         self.unembed: Unembedding | FirstEntries = unembedding(cfg.d_model, cfg.d_vocab)
@@ -191,7 +191,17 @@ class Network(EmbeddingMixes, LensHooks):
             "ModelConfig.positional is 'learned', but positions of packed documents would not start again with each: "
             "it must be 'rope', 'alibi' or 'none'.",
         )
-        require_separable(self.cfg, [block.attn for block in self.layers])
+        name = self.cfg.attention
+        apart = not VARIANTS[name].registered
+        for block in self.layers:
+            attention = block.attn
+            ours = isinstance(attention, Attention) and takes_cache(attention)
+            apart = apart and ours and attention.queries_alone
+        require(
+            apart,
+            f"ModelConfig.attention is {name!r}, which cannot keep packed documents apart: attention whose queries "
+            "depend on each other, and attention from outside cannot.",
+        )
 
     def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and sequences
@@ -249,7 +259,9 @@ class Network(EmbeddingMixes, LensHooks):
         sequences.
         """
         x = self.embed(tokens)
-        x = self.hook_embed(self.mixed(x, tokens, cache))
+        if self.smear is not None:
+            x = self.smear(x, cache)
+        x = self.hook_embed(x)
         if self.pos_embed is not None:
             vectors = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
             # One copy per sequence, because a hook may write into its tensor.
@@ -277,15 +289,10 @@ class Network(EmbeddingMixes, LensHooks):
 
     @property
     def n_params(self) -> int:
-        """The number of parameters without embeddings (tokens, pairs, positions) and unembedding,
-        as in the paper.
-        """
+        """The number of parameters without embeddings and unembedding, as in the paper."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
-        embeddings |= {
-            id(embedding.weight)
-            for embedding in (self.pos_embed, self.bigram)
-            if embedding is not None
-        }
+        if self.pos_embed is not None:
+            embeddings.add(id(self.pos_embed.weight))
         return sum(weight.numel() for weight in self.parameters() if id(weight) not in embeddings)
 
 
@@ -306,8 +313,3 @@ def own_decayed(module: nn.Module) -> list[nn.Parameter]:
             )
         decayed.append(weight)
     return decayed
-
-
-def make_dropout(cfg: ModelConfig) -> nn.Module:
-    """Return the dropout of a config; it acts in training mode only."""
-    return nn.Dropout(cfg.dropout) if cfg.dropout else nn.Identity()

@@ -62,7 +62,6 @@ class Variant:
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not
       describe;
-    - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
     - `limits`: the fields of `ModelConfig` that it restricts to some of their values;
     - `head_multiple`: d_head must be a multiple of this number.
     """
@@ -73,7 +72,6 @@ class Variant:
     value: str | None = None
     query: str | None = None
     mixes_tokens: bool = False
-    recurrent: bool = False
     limits: tuple[Limit, ...] = ()
     head_multiple: int = 1
 
@@ -92,27 +90,10 @@ class Variant:
 
 
 _GATE = Limit("shift_window", (2,), "has a gate, which chooses between two tokens")
-_HALF_ROTATED: dict[str, Any] = {
-    "limits": (
-        Limit("rotary_frequencies", (None,), "rotates in its own way"),
-        Limit("rotary_scale", (1.0,), "rotates in its own way"),
-    ),
-    "head_multiple": 4,
-}
-_UNSCORED = "is a recurrence, without attention scores"
-_RECURRENT = (
-    Limit("positional", ("rope", "learned", "none"), _UNSCORED),
-    Limit("mask", ("causal",), _UNSCORED),
-    Limit("qk_norm", (False,), _UNSCORED),
-)
 
 
 def _kv(title: str, rule: str, *limits: Limit) -> Variant:
     return Variant(title, key=rule, value=rule, limits=limits)
-
-
-def _recurrence(title: str, attention: str) -> Variant:
-    return Variant(title, attention, recurrent=True, limits=_RECURRENT)
 
 
 VARIANTS = {
@@ -125,25 +106,15 @@ VARIANTS = {
     "kv_sum1": _kv("KV shifting, weights sum to 1", "sum1"),
     "kv_clip": _kv("KV shifting, weights clipped to 0-1", "clip"),
     "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
-    "partial_rotary": Variant(
-        "attention, half of a head rotated",
-        "variants.partial_offset:PartialRotaryAttention",
-        **_HALF_ROTATED,
-    ),
     "key_offset": Variant(
         "partial key offset",
         "variants.partial_offset:PartialOffsetAttention",
         mixes_tokens=True,
-        **_HALF_ROTATED,
-    ),
-    "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),
-    "output_gate": Variant(
-        "attention with an output gate", "variants.output_gate:OutputGatedAttention"
-    ),
-    "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),
-    "gated_delta": _recurrence("gated delta rule", "variants.delta_rule:GatedDeltaRule"),
-    "delta_hybrid": _recurrence(
-        "gated delta rule and attention in turn", "variants.hybrid:delta_hybrid"
+        limits=(
+            Limit("rotary_frequencies", (None,), "rotates in its own way"),
+            Limit("rotary_scale", (1.0,), "rotates in its own way"),
+        ),
+        head_multiple=4,
     ),
 }
 """Every attention variant by its name in a config, in the order of the command line's help. A
@@ -211,13 +182,9 @@ def register_attention(
     try:
         inspect.signature(attention).bind("cfg", "generator", 0)
     except (TypeError, ValueError):
-        fits = False
-    else:
-        fits = True
-    require(
-        fits,
-        f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer.",
-    )
+        raise ConfigError(
+            f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer."
+        ) from None
     VARIANTS[name] = replace(
         VARIANTS[shifts],
         title=name,

@@ -59,7 +59,7 @@ def start(current: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row wi
     return torch.cat([current, earlier], dim=1)
 
 
-def complete(drawn: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
+def complete(drawn: Float[Tensor, "row drawn"]) -> Float[Tensor, "row window"]:
     """Return rows that sum to 1: the drawn columns, and 1 minus their sum as the last column."""
     return torch.cat([drawn, 1 - drawn.sum(dim=1, keepdim=True)], dim=1)
 
@@ -75,9 +75,7 @@ class TokenShift(TokenMix):
     gamma of the queries.
 
     A new shift draws column 0 from U(0, 1), and `start` gives the other columns. With `uniform` it
-    draws all columns except the last, which `complete` gives. All columns are trained. With
-    `shared`, all heads have the same weights. With `d_head`, each channel of a head has its own
-    weights, which start as a copy of its head's.
+    draws all columns except the last, which `complete` gives. All columns are trained.
 
     Subclasses for other rules store another parameter and compute the weights from it (`stored`,
     `weights_from`).
@@ -92,28 +90,20 @@ class TokenShift(TokenMix):
         generator: torch.Generator | None = None,
         *,
         uniform: bool = False,
-        shared: bool = False,
-        d_head: int | None = None,
     ) -> None:
         super().__init__()
-        self.n_heads, self.window = n_heads, window
-        n_rows = 1 if shared else n_heads
+        self.window = window
         if uniform:
-            rows = complete(torch.rand(n_rows, window - 1, generator=generator))
+            rows = complete(torch.rand(n_heads, window - 1, generator=generator))
         else:
-            rows = start(torch.rand(n_rows, 1, generator=generator), window)
-        if d_head is not None:
-            rows = rows[..., None].repeat(1, 1, d_head)
+            rows = start(torch.rand(n_heads, 1, generator=generator), window)
         self.weight = nn.Parameter(
             self.stored(rows).contiguous()
         )  # fused AdamW gives wrong results on a strided view
 
     def weights(self) -> Float[Tensor, "head window *d_head"]:
         """Return the mixing weights of the forward pass."""
-        rows = self.weights_from(self.weight)
-        if len(rows) == self.n_heads:
-            return rows
-        return rows.expand(self.n_heads, *rows.shape[1:])  # all heads share one row
+        return self.weights_from(self.weight)
 
     @staticmethod
     def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row ..."]:
@@ -147,9 +137,7 @@ class TokenShift(TokenMix):
         draw.
         """
         rows = start(torch.full((len(self.weight), 1), current, dtype=torch.float64), self.window)
-        if self.weight.ndim == 3:  # each channel has its own weights
-            rows = rows[..., None]
-        self.weight.copy_(self.stored(rows).expand_as(self.weight))
+        self.weight.copy_(self.stored(rows))
 
     @torch.no_grad()
     def hold(self, heads: int | slice, columns: int | slice, value: float) -> None:
@@ -176,12 +164,12 @@ class GatedShift(TokenShift):
     rule = RULES["gate"]
 
     @staticmethod
-    def stored(rows: Float[Tensor, "row 2 *d_head"]) -> Float[Tensor, "row 1 *d_head"]:
+    def stored(rows: Float[Tensor, "row 2"]) -> Float[Tensor, "row 1"]:
         """Return the logit of the current token's weight."""
         return torch.logit(rows[:, :1], eps=GatedShift.rule.low)
 
     @staticmethod
-    def weights_from(weight: Float[Tensor, "row 1 *d_head"]) -> Float[Tensor, "row 2 *d_head"]:
+    def weights_from(weight: Float[Tensor, "row 1"]) -> Float[Tensor, "row 2"]:
         """Return (sigmoid(A), sigmoid(-A)). The second equals 1 - sigmoid(A), but stays exact where
         it is tiny.
         """
@@ -196,14 +184,14 @@ class SumToOneShift(TokenShift):
     rule = RULES["sum1"]
 
     @staticmethod
-    def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row drawn *d_head"]:
+    def stored(rows: Float[Tensor, "row window"]) -> Float[Tensor, "row drawn"]:
         """Return all columns except the last."""
         return rows[:, :-1]
 
     @staticmethod
     def weights_from(
-        weight: Float[Tensor, "row drawn *d_head"],
-    ) -> Float[Tensor, "row window *d_head"]:
+        weight: Float[Tensor, "row drawn"],
+    ) -> Float[Tensor, "row window"]:
         """Return the stored columns, and 1 minus their sum as the last column."""
         return complete(weight)
 
@@ -218,8 +206,8 @@ class ClippedShift(TokenShift):
 
     @staticmethod
     def weights_from(
-        weight: Float[Tensor, "row window *d_head"],
-    ) -> Float[Tensor, "row window *d_head"]:
+        weight: Float[Tensor, "row window"],
+    ) -> Float[Tensor, "row window"]:
         """Return the weights, clipped."""
         return weight.clamp(0, 1)
 
@@ -255,28 +243,21 @@ def make_shifts(
     """
     variant = VARIANTS[cfg.attention]
     if not variant.rules:
-        return None, None, None
+        return None, None, None  # and draw nothing
 
-    def make(
-        name: str, rule: str | None, n_heads: int, source: torch.Generator | None
-    ) -> TokenShift | None:
-        shift = SHIFT_RULES[rule or "free"](
-            n_heads,
-            cfg.window_of(name),
-            source,
-            uniform=cfg.shift_start == "uniform",
-            shared=cfg.shift_share in ("layer", "model"),
-            d_head=cfg.head_width if cfg.shift_share == "channel" else None,
-        )
+    made: list[TokenShift | None] = []
+    for rule, n_heads, source in (
+        (variant.key, cfg.kv_heads, generator),
+        (variant.value, cfg.kv_heads, generator),
+        (variant.query, cfg.n_heads, spawned(generator, layer)),
+    ):
+        kind = SHIFT_RULES[rule or "free"]
+        shift = kind(n_heads, cfg.shift_window, source, uniform=cfg.shift_start == "uniform")
         if cfg.shift_start == "identity":
             shift.restart(1.0)
-        return None if rule is None else shift
-
-    return (
-        make("alpha", variant.key, cfg.kv_heads, generator),
-        make("beta", variant.value, cfg.kv_heads, generator),
-        make("gamma", variant.query, cfg.n_heads, spawned(generator, layer)),
-    )
+        made.append(None if rule is None else shift)
+    keys, values, queries = made
+    return keys, values, queries
 
 
 def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:

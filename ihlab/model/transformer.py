@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
 from ihlab.model import decode, query_positions
@@ -27,17 +27,7 @@ class Transformer(LensCalls, Network):
     (bos_token_id).
     """
 
-    def residual_at(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        index: Int[Tensor, " scored"],
-        queries: Int[Tensor, "batch query"] | None = None,
-        document_starts: Bool[Tensor, "batch pos"] | None = None,
-    ) -> Float[Tensor, "scored d_model"]:
-        """Return `final_residual` at positions of the flattened [batch * pos]
-        (`ihlab.model.query_positions`).
-        """
-        return query_positions.residual_at(self, tokens, index, queries, document_starts)
+    residual_at = query_positions.residual_at  # a method: its first argument is the model
 
     def generate(
         self,

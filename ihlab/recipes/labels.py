@@ -9,9 +9,3 @@ ATTENTION_LABELS = {
 """Label of each attention variant, by its value of `ModelConfig.attention`."""
 
 VANILLA, KV, K_ONLY, V_ONLY = ATTENTION_LABELS.values()
-LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = (
-    "gated linear",
-    "gated linear, conv",
-    "gated delta",
-    "gated delta, conv",
-)

@@ -49,7 +49,7 @@ def export(
 
     The folder may hold an export of the same model, also a part of one. Raises `ConfigError` as
     `load` does, for a folder with other files, and for a model that neither class can hold: a
-    recurrence, hand-set weights, or a shift with learned positions.
+    hand-set weights, or a shift with learned positions.
     """
     folder = as_folder("folder", folder)
     require_writable("folder", folder)
@@ -176,9 +176,7 @@ def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
         n_params=model.n_params,
         true_heads=_true_heads(facts),
         largest_other=heads.query("not true")["effect"].abs().max(),
-        exportable=not (
-            cfg.recurrent or cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned")
-        ),
+        exportable=not (cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned")),
         gpt2=cfg.positional == "learned",
         metric=METRIC,
     )

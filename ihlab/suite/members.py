@@ -57,15 +57,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "kv-shift-learned-proved": {"attention": "kv_shift", "positional": "learned"},
     "k-shift-1": {"n_layers": 1, "attention": "k_shift"},
     "v-shift-1": {"n_layers": 1, "attention": "v_shift"},
-    "linear-2": {"n_layers": 2, "attention": "gated_linear"},
-    "delta-2": {"n_layers": 2, "attention": "gated_delta"},
-    "linear-conv-2": {"n_layers": 2, "attention": "gated_linear", "canon": "B"},
-    "delta-conv-2": {"n_layers": 2, "attention": "gated_delta", "canon": "B"},
-    "delta-hybrid-2": {"n_layers": 2, "attention": "delta_hybrid"},
 }
 """The config fields of every model. Models with learned positions have GPT-2's block, the others
-Llama's. With dropout, heads become redundant. "linear" and "delta" are gated recurrences, "conv" is
-their short convolution."""
+Llama's. With dropout, heads become redundant."""
 
 
 _PLATEAU: dict[str, Any] = {"schedule": "trapezoid", "checkpoints": 16, "eval_growth": 0.05}
@@ -80,22 +74,6 @@ def _wide(task: Task, **fields: Any) -> RunConfig:
 
 def _wider(run: RunConfig, **fields: Any) -> RunConfig:
     return run.replace(model=run.model.replace(d_model=32, n_heads=4), batch_size=32, **fields)
-
-
-def _recurrent(task: Task, steps: int) -> RunConfig:
-    """Return the run of a recurrent model, without position embeddings, whose state has room for
-    all tokens.
-    """
-    model = ModelConfig(
-        n_layers=2,
-        d_model=64,
-        n_heads=2,
-        d_head=64,
-        d_vocab=task.vocab_size,
-        n_ctx=task.length,
-        positional="none",
-    )
-    return RunConfig(task=task, model=model, batch_size=32, lr=4e-3, steps=steps, **_PLATEAU)
 
 
 def _small(setting: str, **fields: Any) -> RunConfig:
@@ -120,7 +98,6 @@ _TAUGHT = taught(
     ),
     Lessons(lengths=(16, 32), start=150),
 )  # fmt: skip
-_INDUCTION_64 = InductionTask(vocab_size=64, length=32)
 
 RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
     (
@@ -136,9 +113,6 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         _TAUGHT.replace(model=_PROVED.model, lessons=Lessons(lengths=(16,), start=150)),
         "kv-shift-learned-proved",
     ),
-    ("induction", _recurrent(_INDUCTION_64, steps=1200), "linear-conv-2 delta-conv-2"),
-    ("induction", _recurrent(_INDUCTION_64, steps=2000), "delta-hybrid-2"),
-    ("induction", _recurrent(InductionTask(vocab_size=32, length=16), steps=2000), "delta-2"),
     ("2-hop", _TWO_HOPS, "vanilla-2 kv-shift-1 kv-shift-2"),
     ("2-hop", _wider(_TWO_HOPS, steps=1500), "vanilla-3 vanilla-3-learned"),
     ("3-gram", _small(NGRAM, steps=1200, lr=2.5e-2), "vanilla-1 kv-shift-1 v-shift-1"),
@@ -152,8 +126,6 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         _wider(_RECALL, lr=8e-3),
         "vanilla-2-dropout attention-only-2-dropout vanilla-2-8-heads",
     ),
-    ("recall", _recurrent(_RECALL.task, steps=800), "linear-2 linear-conv-2"),
-    ("recall", _recurrent(_RECALL.task, steps=1500), "delta-conv-2"),
     ("triggers", _wide(TriggerTask(), steps=1200), "vanilla-2 kv-shift-1 kv-shift-2 k-shift-1"),
     (
         "period-2",
@@ -181,7 +153,6 @@ NEGATIVE = {
     "3-gram-kv-shift-1",
     "recall-vanilla-1",
     "recall-vanilla-2-learned",
-    "recall-linear-2",
     "triggers-vanilla-2",
     "triggers-k-shift-1",
     "period-2-vanilla-2",

@@ -82,8 +82,8 @@ def truth(
     """Return what is known of a member at a checkpoint: a dict of numbers and tables, with their
     "definitions".
 
-    Tables: "heads", "inputs", "edges" (from two layers on), "scores" and "pairs"
-    (except of recurrent members), and "built" for those whose weights are set by hand. Numbers:
+    Tables: "heads", "inputs", "edges" (from two layers on), "scores", "pairs", and "built" for those
+    whose weights are set by hand. Numbers:
     "swing", "accuracy" and "control" by slice, "worst_ablation", "onset", "hops", "step", "seed",
     and the versions. `hops`: the number that prompts ask for; None: the most that the member has
     learned or its task has. Raises `ConfigError` as `load` does.
@@ -127,8 +127,6 @@ def truth(
     facts["worst_ablation"] = (
         worst_ablation(patching, facts["heads"]["true"].to_numpy()) if patching.answered else {}
     )
-    if model.cfg.recurrent:  # its heads have no pattern
-        return facts
     facts["scores"] = locate_induction_heads(
         model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED))
     )

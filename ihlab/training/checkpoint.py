@@ -12,7 +12,7 @@ from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ihlab.training.stored_checkpoint import ENTRY, About, read_checkpoint
-from tasks.config import ConfigError, require
+from tasks.config import require
 from tasks.files import write_atomically
 
 CHECKSUM = "crc32"
@@ -79,22 +79,17 @@ def _require_layout(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str
     smaller ones.
     """
     for name in sorted({*tensors, *like}):
-        if name not in tensors:
-            difference = f"it lacks the tensor '{name}'"
-        elif name not in like:
-            difference = f"it holds a tensor '{name}', which the run's model does not have"
-        elif _described(tensors[name]) != _described(like[name]):
-            difference = (
-                f"its tensor '{name}' is {_described(tensors[name])}, not {_described(like[name])}"
-            )
-        else:
-            continue
-        raise ConfigError(
-            f"The checkpoint {path} holds another model than the run's config describes: {difference}."
+        held, wanted = _described(tensors.get(name)), _described(like.get(name))
+        require(
+            held == wanted,
+            f"The checkpoint {path} holds another model than the run's config describes: its tensor '{name}' is "
+            f"{held}, not {wanted}.",
         )
 
 
-def _described(tensor: Tensor) -> str:
+def _described(tensor: Tensor | None) -> str:
+    if tensor is None:
+        return "missing"
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 

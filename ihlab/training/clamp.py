@@ -1,7 +1,7 @@
 """Clamps: alpha, beta or the attention pattern of a head, fixed during training. No torch here."""
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.registry import RULES
+from ihlab.model.registry import RULES, VARIANTS
 from tasks.config import choose, config, require, shown
 
 CLAMPED = ("alpha", "beta", "pattern")
@@ -64,16 +64,7 @@ class Clamp:
             f"Clamp.what is '{self.what}', but a {model.attention} model has no such weights; 'kv_shift' has.",
         )
         _within("head", self.head, "n_key_value_heads", model.kv_heads)
-        require(
-            model.shift_share != "model",
-            "Clamp.layer names one layer, but the model's shift_share is 'model': its layers have one alpha and beta.",
-        )
-        require(
-            model.shift_share != "layer" or self.head is None,
-            f"Clamp.head is {self.head}, but the model's shift_share is 'layer': its heads have one alpha and beta. "
-            "Leave it out.",
-        )
-        rule = RULES[model.shift_rules[self.what]]
+        rule = RULES[VARIANTS[model.attention].rules[self.what]]
         require(
             not rule.tied or self.column is not None or self.value is None,
             f"Clamp.column is None, but the columns of a {model.attention} model's {self.what} sum to 1: name one, "

@@ -110,16 +110,11 @@ def _freeze_weight(clamp: Clamp, shift: TokenShift) -> Hook:
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
     def put(pattern: Tensor, hook: HookPoint) -> Tensor:
         queries, n_pos = pattern.shape[-2:]  # in decoding, the queries are only the last positions
-        visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(
-            -1 if strict else 0
-        )
-        heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
-        heads[_all_or(clamp.head)] = True
-        if clamp.value == "last":
-            free = torch.arange(queries, device=pattern.device) == queries - 1
-            heads = heads & ~free[:, None]
-        return torch.where(
-            heads, set_pattern(str(clamp.value), visible, pattern.dtype)[n_pos - queries :], pattern
-        )
+        visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device)
+        wanted = set_pattern(str(clamp.value), visible.tril(-int(strict)), pattern.dtype)
+        end = n_pos - (clamp.value == "last")
+        clamped = pattern.clone()
+        clamped[:, _all_or(clamp.head), : end - n_pos + queries] = wanted[n_pos - queries : end]
+        return clamped
 
     return put

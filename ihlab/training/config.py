@@ -3,15 +3,14 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import MISSING, field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.registry import VARIANTS
 from ihlab.training.clamp import Clamp
-from ihlab.training.first_defaults import first_defaults
 from tasks import InductionTask, StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
 from tasks.config import config, renamed, require, require_least, shown, stored_names
@@ -190,8 +189,7 @@ class RunConfig:
     def digest(self) -> str:
         """A hash of the version of the task's rule and of all fields that differ from their defaults, except the name.
 
-        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour. A
-        field's first default counts (`ihlab.training.first_defaults`): changing a default does not rename them either.
+        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour.
         """
         content = {**_altered(self), "name": None, "kind": self.task.kind, **rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
@@ -266,7 +264,6 @@ class Fork:
     - `step`: the step of the checkpoint from which the fork starts;
     - `horizon`: the step at which a falling learning rate reaches 0: the parent's, since the fork keeps its schedule;
     - `clamps`: clamps from that step on;
-    - `rewound`: names of parameters that return to their values before training;
     - `new_moments`: whether AdamW's moments start again at zero.
     """
 
@@ -275,14 +272,10 @@ class Fork:
     step: int
     horizon: int
     clamps: tuple[Clamp, ...] = ()
-    rewound: tuple[str, ...] = ()
     new_moments: bool = False
 
-    def __post_init__(self) -> None:
-        for clamp in self.clamps:
-            require(
-                isinstance(clamp, Clamp), f"Fork.clamps holds {clamp!r}, but each must be a Clamp."
-            )
+    removed: ClassVar[Mapping[str, object]] = {"rewound": []}
+    """As `ModelConfig.removed`."""
 
 
 @config
@@ -393,6 +386,18 @@ def taught(run: RunConfig, lessons: Lessons) -> TaughtConfig:
     """Return the config of a run with lessons."""
     settings = {known.name: getattr(run, known.name) for known in fields(RunConfig)}
     return TaughtConfig(**settings, lessons=lessons)
+
+
+def first_defaults(cls: Any) -> dict[str, Any]:
+    """Return the defaults of a config class by stored names.
+
+    A run's digest leaves out fields at their default, and a stored config that lacks a field gets
+    it. So a default never changes: stored runs would change their digest and their meaning.
+    """
+    defaults = {
+        name: cls.__dataclass_fields__[field].default for field, name in stored_names(cls).items()
+    }
+    return {name: default for name, default in defaults.items() if default is not MISSING}
 
 
 def _altered(settings: Any) -> dict[str, Any]:

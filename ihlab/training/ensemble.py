@@ -7,9 +7,9 @@ A stack holds the weights of several models; torch.vmap maps the model over them
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -52,10 +52,9 @@ afterwards.
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
     """Return one config per member, with consecutive seeds that begin with this config's."""
-    require(members >= 1, f"members is {members}, but must be at least 1.")
     require(
-        members <= MOST_MEMBERS,
-        f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.",
+        1 <= members <= MOST_MEMBERS,
+        f"members is {members}, but must be from 1 to {MOST_MEMBERS}: each has a folder.",
     )
     return [config.replace(seed=config.seed + i) for i in range(members)]
 
@@ -74,32 +73,18 @@ def check_members(configs: Sequence[RunConfig]) -> None:
             not dropout,
             f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without dropout.",
         )
-        differs = _difference(config, first)
-        require(
-            differs is None,
-            f"Members of an ensemble may differ in {', '.join(FREE)}, but {differs} is not the same in all of them.",
-        )
+        for field in fields(config):
+            same = getattr(config, field.name) == getattr(first, field.name)
+            require(
+                same or field.name in FREE,
+                f"Members of an ensemble may differ in {', '.join(FREE)}, but {field.name} is not the same in all of "
+                "them.",
+            )
         require(
             config.digest not in digests,
             f"Two members are the same run: seed {config.seed}, lr {config.lr}.",
         )
         digests.add(config.digest)
-
-
-def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FREE) -> str | None:
-    """Return the first field, such as "model.d_model", in which two configs differ. Those in `free`
-    do not count.
-    """
-    if type(one) is not type(other):
-        return prefix.rstrip(".")
-    for field in fields(one):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        if a == b or field.name in free:
-            continue
-        if is_dataclass(a):
-            return _difference(a, b, f"{prefix}{field.name}.", ())
-        return prefix + field.name
-    return None
 
 
 def kind(config: RunConfig) -> str:

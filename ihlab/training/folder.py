@@ -13,10 +13,9 @@ from typing import Any, Self
 
 import pandas as pd
 
-from ihlab.storage.stored import as_text, present, read_bytes, read_json, read_summary
+from ihlab.storage.stored import present, read_bytes, read_json, read_summary
 from ihlab.training.config import RunConfig, from_dict
 from ihlab.training.find_runs import find_folder
-from ihlab.training.first_defaults import is_frozen
 from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.stored_metrics import read_metrics, record
 from tasks.config import ConfigError, require
@@ -57,14 +56,11 @@ class RunFolder:
             ) from None
         run, named = cls(folder, config), re.fullmatch(r".+-([0-9a-f]{10})", folder.absolute().name)
         right = named is None or run._digest in (None, named[1])
-        task = type(config.task)
-        why = (
-            ""
-            if is_frozen(task)
-            else f": it was edited, or a default of {task.__name__} has changed"
+        require(
+            right,
+            f"{folder} is the folder of another config than its config.json holds (hash {run._digest}): it was "
+            "edited, or a default has changed.",
         )
-        other = f"{folder} is the folder of another config than its config.json holds (hash {run._digest}){why}."
-        require(right, other)
         return run
 
     def __repr__(self) -> str:
@@ -91,17 +87,16 @@ class RunFolder:
         If the last checkpoint's `record` (size and CRC-32) matches the whole file, the file is as
         it was written, and only its last row is parsed. Raises `ConfigError` as `metrics` does.
         """
-        steps, path = self.checkpoints, self.folder / "metrics.csv"
-        content = b""
+        steps = self.checkpoints
         if steps and self.has_metrics:
-            content = read_bytes(path)
-        if content and record(content) == self._known_metrics(steps[-1]):
-            with suppress(ValueError):  # not written by training
-                names, *_, last = as_text(content, path).splitlines()
-                cells = [float(cell or "nan") for cell in last.split(",")]
-                row = dict(zip(names.split(","), cells, strict=True))
-                if row.get("step") == steps[-1]:
-                    return row
+            content = read_bytes(self.folder / "metrics.csv")
+            if record(content) == self._known_metrics(steps[-1]):
+                with suppress(ValueError):  # not written by training
+                    names, *_, last = content.decode().splitlines()
+                    cells = [float(cell or "nan") for cell in last.split(",")]
+                    row = dict(zip(names.split(","), cells, strict=True))
+                    if row.get("step") == steps[-1]:
+                        return row
         return {str(name): float(value) for name, value in self.metrics.iloc[-1].items()}
 
     def metrics_to(self, step: int, known: str | None = None) -> pd.DataFrame:

@@ -1,29 +1,21 @@
-"""Forks: training continued from a checkpoint as a new run, with clamps, rewound weights or another
-task.
-"""
+"""Forks: training continued from a checkpoint as a new run, with clamps or on another task."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from ihlab.training import checkpoint
 from ihlab.training.clamp import Clamp
 from ihlab.training.clamp_hooks import impose
 from ihlab.training.config import Fork, ForkConfig, RunConfig
 from ihlab.training.device import pick_device
-from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, digests, require_callback
 from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.train import train
 from tasks import Task
-from tasks.config import choose, require
+from tasks.config import require
 
 
 @own_settings()
@@ -34,9 +26,7 @@ def fork(
     name: str | None = None,
     clamps: Sequence[Clamp] = (),
     steps: int | None = None,
-    compiled: bool | None = None,
     task: Task | None = None,
-    rewound: Sequence[str] = (),
     new_moments: bool = False,
     root: str | Path = "runs",
     device: str = "auto",
@@ -53,11 +43,7 @@ def fork(
 
     - `name`: the new run's name; by default `run`'s name and "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
-    - `compiled`: whether to train through `torch.compile`; by default as in `run`. Clamps work with
-      it too;
     - `task`: the task to train on; by default that of `run`;
-    - `rewound`: names of parameters (`named_parameters`) that return to their values before
-      training, with moments of zero;
     - `new_moments`: whether AdamW's moments of all parameters start again at zero. AdamW's step
       count, which sets their bias correction, goes on, so the first updates are small. The
       checkpoint then needs no optimiser state;
@@ -70,15 +56,13 @@ def fork(
     fork is returned unchanged; an interrupted one is resumed.
 
     Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp
-    on a layer, head or column that does not exist or on the alpha of a vanilla model, a parameter
-    that the model does not have, `steps` not greater than `step`, a task whose data has changed
-    since, and under `torchrun`.
+    on a layer, head or column that does not exist or on the alpha of a vanilla model, `steps` not
+    greater than `step`, a task whose data has changed since, and under `torchrun`.
     """
     pick_device(device)  # raises before anything is written
     require_callback(callback)
-    more: dict[str, Any] = {"task": task, "rewound": rewound, "new_moments": new_moments}
     config = fork_config(
-        run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, **more
+        run, step, name=name, clamps=clamps, steps=steps, task=task, new_moments=new_moments
     )
     start_fork(run, config, root)
     return train(config, root, device, report, callback=callback)
@@ -101,9 +85,7 @@ def fork_config(
     name: str | None = None,
     clamps: Sequence[Clamp] = (),
     steps: int | None = None,
-    compiled: bool | None = None,
     task: Task | None = None,
-    rewound: Sequence[str] = (),
     new_moments: bool = False,
 ) -> ForkConfig:
     """Return the config of a fork, as `fork` stores it. Raises `ConfigError` as `fork` does."""
@@ -122,16 +104,11 @@ def fork_config(
         step=step,
         horizon=parent.horizon,
         clamps=tuple(clamps),
-        rewound=tuple(rewound),
         new_moments=new_moments,
     )
-    if rewound:
-        names = dict(Transformer(parent.model).named_parameters())
-        for rewound_name in rewound:
-            choose("parameter", rewound_name, names)
     settings = {field: getattr(parent, field) for field in RunConfig.__dataclass_fields__}
     settings |= {"name": f"{parent.name}-from-{step}", "clamped": ()}
-    given = {"name": name, "steps": steps, "task": task, "compile": compiled}
+    given = {"name": name, "steps": steps, "task": task}
     settings |= {field: value for field, value in given.items() if value is not None}
     return ForkConfig(**settings, fork=origin)
 
@@ -145,7 +122,10 @@ def _start(run: Run, forked: Run, config: ForkConfig) -> None:
         state = checkpoint.empty_optimizer(step, model)
     else:
         state = checkpoint.load_optimizer(stored, step, model, run.about(step))
-    _rewind(model, state, config)
+    if config.fork.new_moments:
+        for key, tensor in state.items():
+            if key.startswith("exp_avg"):
+                tensor.zero_()
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
@@ -154,19 +134,3 @@ def _start(run: Run, forked: Run, config: ForkConfig) -> None:
         about |= digests(stored_about(run.checkpoint_path(step)))
     checkpoint.save(forked.optimizer_path(step), state, about)
     checkpoint.save(forked.checkpoint_path(step), checkpoint.model_state(model), about)
-
-
-@torch.no_grad()
-def _rewind(model: Transformer, optimizer_state: dict[str, Tensor], config: ForkConfig) -> None:
-    """Rewind parameters of a model, and zero the AdamW moments that start again, both in place."""
-    parameters = checkpoint.model_state(model)
-    if config.fork.rewound:
-        first = checkpoint.model_state(initial_model(config))
-        for name in config.fork.rewound:
-            parameters[name].copy_(first[name])
-    for key, tensor in optimizer_state.items():
-        what, _, name = key.partition("/")
-        if what in ("exp_avg", "exp_avg_sq") and (
-            config.fork.new_moments or name in config.fork.rewound
-        ):
-            tensor.zero_()

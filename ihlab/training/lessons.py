@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Int
 
 from ihlab.measure.batches import SPLITS
 from ihlab.measure.gathered import TrainingBatch, training_batch
@@ -90,12 +89,10 @@ class LessonBook:
         size = int(self.config.lessons.fraction * self.config.batch_size)
         drawn = self.lessons[rng.integers(len(self.lessons), size=size)]
         n_tokens = (drawn != PADDING).sum(axis=1) - 1
-        return [as_batch(drawn[n_tokens == length, : length + 1]) for length in np.unique(n_tokens)]
-
-
-def as_batch(lessons: Int[np.ndarray, "lesson tokens_and_answer"]) -> TrainingBatch:
-    """Return lessons of one length as a batch, in which only the answer is scored."""
-    tokens = lessons[:, :-1]
-    targets = np.full_like(tokens, IGNORE)
-    targets[:, -1] = lessons[:, -1]
-    return training_batch(tokens, targets)
+        batches = []
+        for length in np.unique(n_tokens):
+            lessons = drawn[n_tokens == length]
+            targets = np.full((len(lessons), length), IGNORE)  # only the answer is scored
+            targets[:, -1] = lessons[:, length]
+            batches.append(training_batch(lessons[:, :length], targets))
+        return batches

@@ -94,15 +94,15 @@ def learning_rate(config: RunConfig, step: int) -> float:
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
-    if config.schedule == "constant":
-        return config.lr
-    if config.schedule == "trapezoid":
-        falling = config.horizon - constant_steps(config)  # 0 if the run has fewer than five steps
-        return config.lr * min(1.0, (config.horizon - step) / max(1, falling))
     done = (step - config.warmup) / max(1, config.horizon - config.warmup)
-    if config.schedule == "cosine":
-        return config.lr * (0.5 * (1 + math.cos(math.pi * done)))
-    return config.lr * (1 - done)
+    falling = max(1, config.horizon - constant_steps(config))  # at least 1: a run may be short
+    factors = {
+        "constant": 1.0,
+        "linear": 1 - done,
+        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
+        "trapezoid": min(1.0, (config.horizon - step) / falling),
+    }
+    return config.lr * factors[config.schedule]
 
 
 def microbatches(
@@ -334,41 +334,32 @@ class Training:
             self._evaluate()
             self._save()
         reported = time.perf_counter()
-        last = config.steps
-        if self._conclude_reached():
-            last = self.step  # too few members are left
-        for pieces in self._batches_up_to(last):
+        ended = self._conclude_reached()  # True if too few members are left
+        last = self.step if ended else config.steps
+        batches: Iterator[list[TrainingBatch]] = prefetch(self.batches, self.step, last)
+        if self.book is not None:  # the next batch needs the lessons found after this step
+            batches = map(self.batches, range(self.step, last))
+        for pieces in batches:
             self.train_step(pieces)
-            ended = False
             if self.step in evaluations:
                 self._evaluate()
                 ended = self._conclude_reached()
-            if self.step in checkpoints or ended:
+            stopped = ended or interrupted.is_set()
+            if stopped and not (ended or self.step in evaluations):
+                self._checked_losses()
+            if self.step in checkpoints or stopped:
                 self._save()
-            if ended:
-                self._report()
-                break
-            if interrupted.is_set() and self.step < config.steps:
-                if self.step not in checkpoints:
-                    self._checked_losses()
-                    self._save()
-                raise Interrupted(
-                    f"Stopped at step {self.step} of {config.steps}, saved in {self._where}."
-                )
-            if time.perf_counter() - reported > REPORT_EVERY or self.step == config.steps:
+            if stopped or self.step == last or time.perf_counter() - reported > REPORT_EVERY:
                 self._report()
                 reported = time.perf_counter()
+            if stopped:
+                break
         if self.step == config.steps:
             self._conclude(*self.ongoing)
-        if interrupted.is_set():  # in the last step: other runs may follow this one
-            raise Interrupted(f"Stopped at step {self.step}, the last, finished in {self._where}.")
-
-    def _batches_up_to(self, last: int) -> Iterator[list[TrainingBatch]]:
-        """Return the microbatches of each step that is left."""
-        if self.book is None:
-            return prefetch(self.batches, self.step, last)
-        # The next batch needs the lessons found after this step.
-        return map(self.batches, range(self.step, last))
+        if interrupted.is_set():  # also in the last step: other runs may follow this one
+            raise Interrupted(
+                f"Stopped at step {self.step} of {config.steps}, saved in {self._where}."
+            )
 
     @torch.no_grad()
     def _evaluate(self) -> None:

@@ -32,19 +32,18 @@ def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> N
     weights = members * 4 * _trained_bytes(model) + _other_bytes(model)
     batch = members * rows_memory(config.task, config.batch_size)
     held_out = rows_memory(config.task, config.eval_rows)
-    read = (
-        f"the activations of {sequences} sequences of {length} positions (batch_size / accumulate)"
-    )
+    read = f"the activations of {sequences} sequences of {length} positions (batch_size)"
     on_device = {f"the weights of {_shape(model)}": weights, read: members * activations}
     on_host = {
         f"a batch of {config.batch_size} sequences (batch_size)": batch,
         f"{config.eval_rows} held-out sequences (eval_rows)": held_out,
     }
+    limit = machine_memory()
     if device.type == "cuda":  # batches are drawn on the host
+        _require_within(limit, on_host)
         limit = torch.cuda.get_device_properties(device).total_memory
-        _require_within(machine_memory(), on_host)
     else:
-        limit, on_device = machine_memory(), on_device | on_host
+        on_device |= on_host
     _require_within(limit, on_device)
     require_registered(config.task)
     most = min(config.eval_rows, ANSWER_ROWS)

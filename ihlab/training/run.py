@@ -6,21 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from ihlab.storage.files import (
-    append_text,
     is_file,
     locked,
     require_no_link,
     write_json,
     write_text,
 )
-from ihlab.storage.stored import present, write_summary
+from ihlab.storage.stored import present
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, to_dict
@@ -83,21 +81,6 @@ class Run(RunFolder):
         text = as_csv(rows)
         write_text(self.folder / "metrics.csv", text)
         return len(text.encode())
-
-    def append_metrics(self, row: Row, size: int) -> int:
-        """Append an evaluation to metrics of `size` bytes, and return their new size."""
-        return append_text(self.folder / "metrics.csv", as_csv([row], header=False), size)
-
-    def write_diverged(self, step: int) -> None:
-        """Record that the loss was not finite at a step."""
-        write_summary(
-            self.folder / "diverged.json", {"step": step, "lr": self.config.lr}, self.config.digest
-        )
-
-    def write_done(self, summary: dict[str, Any]) -> None:
-        """Write `done.json`, and remove the record of an earlier divergence."""
-        (self.folder / "diverged.json").unlink(missing_ok=True)
-        write_summary(self.folder / "done.json", summary, self.config.digest)
 
     @contextmanager
     def lock(self, wait: float = 0.0) -> Iterator[None]:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ihlab.storage.files import append_text
+from ihlab.storage.stored import write_summary
 from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig
 from ihlab.training.progress import Row
@@ -125,7 +127,8 @@ class RunWriter:
             if self.size is None:  # drop later rows: they have no checkpoint
                 self.size = self.run.write_metrics(self.rows)
             else:  # rewriting all rows at every evaluation would take quadratic time
-                self.size = self.run.append_metrics(row, self.size)
+                text = as_csv([row], header=False)
+                self.size = append_text(self.run.folder / "metrics.csv", text, self.size)
         if self.callback is not None:
             self.callback({"run": self.run.folder.name, **row})
 
@@ -140,7 +143,8 @@ class RunWriter:
             return
         last = self.run.checkpoints[-1] if self.run.checkpoints else "none"
         with self.run.writing():
-            self.run.write_diverged(step)
+            about = {"step": step, "lr": self.config.lr}
+            write_summary(self.run.folder / "diverged.json", about, self.config.digest)
         raise TrainingDivergedError(
             f"{self.run.folder}: {what} is not finite at step {step} (lr={self.config.lr}); "
             f"the last checkpoint, step {last}, is kept."
@@ -185,7 +189,8 @@ class RunWriter:
             summary["data"] = self.config.task.provenance
         with self.run.writing():
             self._remove(set(self.run.checkpoints) - {*self.config.checkpoint_steps(), last})
-            self.run.write_done(summary)
+            (self.run.folder / "diverged.json").unlink(missing_ok=True)
+            write_summary(self.run.folder / "done.json", summary, self.config.digest)
 
     @cached_property
     def _data(self) -> dict[str, str]:

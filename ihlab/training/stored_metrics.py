@@ -47,7 +47,6 @@ def read_metrics(
     partial = lines.pop()  # an incomplete row: still being written, or left by a killed process
     require(bool(lines) and not (partial and ended), f"{path} is cut off in its last line.")
     table = _parsed(path, "\n".join([*lines, ""]), lines)
-    _check_steps(path, table)
     lost = sorted(set(steps) - set(table["step"]))
     require(
         not lost,
@@ -86,10 +85,6 @@ def _parsed(path: Path, text: str, lines: list[str]) -> pd.DataFrame:
         require(
             numbers, f"{path}: the column '{name}' holds something that is not a finite number."
         )
-    return table
-
-
-def _check_steps(path: Path, table: pd.DataFrame) -> None:
     step = table["step"]
     require(
         step.dtype.kind == "i" and int(step.iloc[0]) >= 0,
@@ -100,6 +95,7 @@ def _check_steps(path: Path, table: pd.DataFrame) -> None:
         again.empty,
         f"{path}: the steps must increase, but step {again.empty or again.iloc[0]} follows a later one.",
     )
+    return table
 
 
 def _begins(content: bytes, known: str) -> bool:

@@ -197,4 +197,4 @@ def _says_all(cfg: Any) -> bool:
     tokens.
     """
     shifts = isinstance(cfg, ModelConfig) and bool(cfg.learned_shifts)
-    return shifts and cfg.shift_share != "channel" and cfg.mixes_tokens is None
+    return shifts and cfg.mixes_tokens is None

@@ -136,11 +136,10 @@ REFUSED = [
     ({"norm": "layer"}, "LayerNorm"),
     ({"shift_window": 3}, "shift_window=3"),
     ({"attention": "qkv_shift"}, "attention='qkv_shift'"),
-    ({"attention": "gated_linear"}, "attention='gated_linear'"),
+    ({"attention": "key_offset", "d_head": 4}, "attention='key_offset'"),
     ({"stream_shift": "added"}, "stream_shift='added'"),
     ({"canon": "A"}, "canon='A'"),
     ({"smear": "embedding"}, "smear='embedding'"),
-    ({"bigram_table": 8}, "bigram_table=8"),
 ]
 
 

@@ -24,7 +24,7 @@ OPTIONS = [
     {"attention": "v_shift"},
     {"attention": "vanilla"},
     {"attention": "kv_gate"},
-    {"attention": "kv_sum1", "shift_share": "channel"},
+    {"attention": "kv_sum1"},
     {"attention": "kv_clip"},
     {"norm": "none"},
     {"residual": False},

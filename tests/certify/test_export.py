@@ -26,11 +26,11 @@ COVERED = [
     {"positional": "rope", "rotary_base": 0.5, "attention": "vanilla"},
     {"positional": "alibi", "attention": "v_shift"},
     {"positional": "alibi", "alibi_slopes": (-0.3,), "shift_first": "own"},
-    {"positional": "learned", "shift_share": "channel"},
+    {"positional": "learned"},
     {"positional": "learned", "shift_first": "own", "norm": "none"},
     {"attention": "kv_clip", "residual": False},
     {"attention": "kv_project", "tied_embeddings": True},
-    {"shift_share": "channel", "unembedding": "none", "d_vocab": 7},
+    {"unembedding": "none", "d_vocab": 7},
 ]
 
 

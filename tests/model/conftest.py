@@ -54,29 +54,6 @@ def make_model(make_config):
     return make
 
 
-PLAIN = ("embed.", "_proj.", "ln1.", "ln2.", "ln_final.")
-
-
-@pytest.fixture(scope="session")
-def make(make_model):
-    """Transformers as of `make_model`, in float64. Whatever vanilla attention lacks has values that
-    no start gives.
-    """
-
-    def moved(**changes):
-        model = make_model(**changes).double()
-        generator = torch.Generator().manual_seed(3)
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                if not any(part in name for part in PLAIN):
-                    weight.add_(
-                        0.5 * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-                    )
-        return model
-
-    return moved
-
-
 @pytest.fixture(scope="session")
 def tokens():
     """Tokens [3, 9] of the SIZES vocabulary."""

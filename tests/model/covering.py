@@ -87,25 +87,19 @@ OPTIONS = {
         "none": {},
         "smeared embedding": {"smear": "embedding"},
     },
-    "bigrams": {"none": {}, "bigrams": {"bigram_table": 17}},
     "window": {
         "window 2": {},
         "window 3": {"shift_window": 3},
         "window 4, uniform": {"shift_window": 4, "shift_start": "uniform"},
-        "window 4, queries 2": {"shift_window": 4, "query_window": 2},
     },
     "first": {"zero": {}, "first own": {"shift_first": "own"}},
-    "shared": {
-        "no": {},
-        **{f"shared in a {part}": {"shift_share": part} for part in ("layer", "model", "channel")},
-    },
 }
 """Values of each option by their names: the variant, and options of which the first is the default.
 """
 
 USUAL = {option: next(iter(values)) for option, values in OPTIONS.items()}
 SHIFTED = tuple(variant for variant in BUILT_IN if VARIANTS[variant].rules)
-READERS = {"window": SHIFTED, "shared": SHIFTED, "first": SHIFTED}
+READERS = {"window": SHIFTED, "first": SHIFTED}
 """The variants that read an option, if not all do."""
 
 Model = dict[str, str]

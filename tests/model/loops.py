@@ -41,10 +41,6 @@ def logits(model, tokens):
     )
     tokens = np.asarray(tokens)
     x = w["embed.weight"][tokens]
-    if cfg.bigram_table:
-        x = x + np.stack(
-            [w["bigram.weight"][bigram(tokens, t, cfg.bigram_table)] for t in range(len(x))]
-        )
     x = smeared(w.below("smear"), x) if cfg.smear == "embedding" else x
     if cfg.positional == "learned":
         x = x + w["pos_embed.weight"][: len(x)]
@@ -73,22 +69,16 @@ def block(cfg, w, layer, stream):
 
 
 def mlp(cfg, w, x):
-    branches = [
-        w.linear(name, x)
-        for name in ("gate_proj", "in_proj")
-        if name == "in_proj" or cfg.mlp == "swiglu"
-    ]
+    names = ["in_proj"] if cfg.mlp == "gelu" else ["gate_proj", "in_proj"]
+    branches = [w.linear(name, x) for name in names]
     if "D" in cfg.canon:
-        branches = [
-            y + convolved(taps, y) for taps, y in zip(w["canon.weight"], branches, strict=True)
-        ]
+        taps = w["canon.weight"]
+        branches = [y + convolved(taps[branch], y) for branch, y in enumerate(branches)]
+    first, last = branches[0], branches[-1]
     if cfg.mlp == "swiglu":
-        gate, linear = branches
-        return w.linear("out_proj", gate * sigmoid(gate) * linear)
-    (pre,) = branches
-    return w.linear(
-        "out_proj", pre / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (pre + 0.044715 * pre**3)))
-    )
+        return w.linear("out_proj", first * sigmoid(first) * last)
+    bend = np.tanh((2 / np.pi) ** 0.5 * (first + 0.044715 * first**3))
+    return w.linear("out_proj", first / 2 * (1 + bend))
 
 
 # Attention
@@ -98,25 +88,11 @@ def attention(cfg, w, layer, x):
     """Return the output of a layer's attention, for its input x."""
     n_pos, n_heads = len(x), cfg.n_heads
     queries, keys, values = rotated_heads(cfg, w, layer, x)
-    repeated = [
-        each for each in zip(keys, values, strict=True) for _ in range(n_heads // len(keys))
-    ]
-    if cfg.recurrent and not (cfg.attention == "delta_hybrid" and layer % 2):
-        z = [
-            recurrence(cfg, w, h // (n_heads // len(keys)), x, q, *repeated[h])
-            for h, q in enumerate(queries)
-        ]
-    else:
-        scores = [q @ k.T / cfg.d_head**0.5 for q, (k, _) in zip(queries, repeated, strict=True)]
-        scores = [each + bias(cfg, layer, h, n_pos) for h, each in enumerate(scores)]
-        if cfg.attention == "forgetting":
-            scores = [forgotten(w, h, x, each) for h, each in enumerate(scores)]
-        z = [softmax(each) @ v for each, (_, v) in zip(scores, repeated, strict=True)]
-    if cfg.attention == "output_gate":
-        z = [
-            sigmoid(gate) * each
-            for gate, each in zip(w.heads("out_gate", x, n_heads), z, strict=True)
-        ]
+    z = []
+    for head, q in enumerate(queries):
+        group = head * len(keys) // n_heads
+        scores = q @ keys[group].T / cfg.d_head**0.5 + bias(cfg, layer, head, n_pos)
+        z.append(softmax(scores) @ values[group])
     return w.linear("o_proj", np.concatenate(z, axis=1))
 
 
@@ -130,14 +106,8 @@ def rotated_heads(cfg, w, layer, x):
     if cfg.attention == "key_offset":
         other = np.arange(cfg.d_head) // (cfg.d_head // 4) % 2 == 1  # the second and fourth quarter
         keys = [np.where(other, back(k, first=k[0]), k) for k in keys]
-    queries, keys, values = (
-        [conv(w, part, head, y) for head, y in enumerate(each)]
-        for part, each in (("query", queries), ("key", keys), ("value", values))
-    )
-    queries, keys, values = (
-        shifted(cfg, w, part, each)
-        for part, each in (("query", queries), ("key", keys), ("value", values))
-    )
+    queries = shifted(cfg, w, "query", queries)
+    keys, values = shifted(cfg, w, "key", keys), shifted(cfg, w, "value", values)
     if cfg.qk_norm:
         queries = [rms(q, cfg.eps) * w["q_norm.w"] for q in queries]
         keys = [rms(k, cfg.eps) * w["k_norm.w"] for k in keys]
@@ -146,7 +116,10 @@ def rotated_heads(cfg, w, layer, x):
 
 
 def shifted(cfg, w, part, heads):
-    """Equation 5 of arXiv 2411.19574, with the variant's rule of weights."""
+    """A convolution, then equation 5 of arXiv 2411.19574, with the variant's rule of weights."""
+    if f"convolution.{part}" in w:
+        taps = w[f"convolution.{part}.weight"]
+        heads = [y + convolved(taps[head], y) for head, y in enumerate(heads)]
     if f"{part}_shift" not in w:
         return heads
     stored = w[f"{part}_shift.weight"]
@@ -156,7 +129,7 @@ def shifted(cfg, w, part, heads):
         rows = np.concatenate([stored, 1 - stored.sum(axis=1, keepdims=True)], axis=1)
     else:
         rows = stored.clip(0, 1) if cfg.attention == "kv_clip" else stored
-    mixed = [convolved(rows[head % len(rows)], y) for head, y in enumerate(heads)]
+    mixed = [convolved(row, y) for row, y in zip(rows, heads, strict=True)]
     if cfg.shift_first == "own":
         mixed = [np.concatenate([y[:1], m[1:]]) for y, m in zip(heads, mixed, strict=True)]
     return mixed
@@ -168,21 +141,14 @@ def rotate(cfg, layer, x):
     """
     if cfg.positional != "rope" or (cfg.rotary_layers and not cfg.rotary_layers[layer]):
         return x
-    half = cfg.attention in ("partial_rotary", "key_offset")
-    fast = cfg.d_head // 4 if half else cfg.d_head
-    return rotated(x, cfg.rotary_base, cfg.rotary_frequencies, cfg.rotary_scale, fast)
-
-
-def rotated(x, base, frequencies=None, scale=1.0, fast=None):
-    """Rotate all tokens; only the first `fast` pairs turn, if it is given."""
-    n_pos, d = x.shape
+    d, scale = cfg.d_head, cfg.rotary_scale
     pair = np.arange(d // 2)
-    frequency = (
-        base ** (-2 * pair / d) * (pair < (fast or d))
-        if frequencies is None
-        else np.array(frequencies)
-    )
-    angle = np.arange(n_pos)[:, None] * frequency
+    frequency = cfg.rotary_base ** (-2 * pair / d)
+    if cfg.rotary_frequencies is not None:
+        frequency = np.array(cfg.rotary_frequencies)
+    if cfg.attention == "key_offset":
+        frequency[pair >= d // 4] = 0
+    angle = np.arange(len(x))[:, None] * frequency
     turn = np.float32(scale * np.cos(angle)).astype(float) + 1j * np.float32(scale * np.sin(angle))
     numbers = (x[:, : d // 2] + 1j * x[:, d // 2 :]) * turn
     return np.concatenate([numbers.real, numbers.imag], axis=1)
@@ -196,41 +162,8 @@ def bias(cfg, layer, head, n_pos):
             2.0 ** (-8 * (h + 1) / cfg.n_heads) for h in range(cfg.n_heads)
         ]
         slope = slopes[head + (layer * cfg.n_heads if len(slopes) > cfg.n_heads else 0)]
-    newest = [t - (cfg.mask == "strict") for t in range(n_pos)]
-    return np.array(
-        [
-            [-slope * (t - s) if s <= newest[t] else -np.inf for s in range(n_pos)]
-            for t in range(n_pos)
-        ]
-    )
-
-
-def forgotten(w, head, x, scores):
-    """Add log f of every token after the key, up to the query."""
-    log_f = -np.logaddexp(0, -w.linear("forget", x)[:, head])  # the log of the gate, a sigmoid
-    return np.array(
-        [
-            [score + log_f[s + 1 : t + 1].sum() for s, score in enumerate(row)]
-            for t, row in enumerate(scores)
-        ]
-    )
-
-
-def recurrence(cfg, w, group, x, q, k, v):
-    """Return z of one head, whose state S is updated token by token."""
-    q, k = (y / np.sqrt((y**2).sum(axis=1, keepdims=True)) for y in (q, k))
-    step = np.logaddexp(0, w.linear("write", x)[:, group])  # the softplus
-    decay = np.exp(-np.exp(w["log_rate"][group]) * step)
-    pairs = [np.outer(k[t], v[t]) for t in range(len(x))]
-    state, z = np.zeros_like(pairs[0]), []
-    for t, pair in enumerate(pairs):
-        if cfg.attention == "gated_linear":
-            state = decay[t] * state + step[t] * pair
-        else:
-            write = sigmoid(w.linear("erase", x)[t, group])
-            state = decay[t] * (state - write * np.outer(k[t], k[t] @ state)) + write * pair
-        z.append(q[t] @ state)
-    return np.array(z)
+    t, s = np.indices((n_pos, n_pos))
+    return np.where(s <= t - (cfg.mask == "strict"), -slope * (t - s), -np.inf)
 
 
 # Parts
@@ -257,13 +190,6 @@ def convolved(taps, x):
     )
 
 
-def conv(w, part, head, x):
-    """Return a head's queries, keys or values, plus what they are convolved to."""
-    return (
-        x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
-    )
-
-
 def canon(w, place, x):
     return x + convolved(w[f"canon.{place}.weight"][0], x) if f"canon.{place}" in w else x
 
@@ -271,9 +197,9 @@ def canon(w, place, x):
 def norm(cfg, w, x):
     if cfg.norm == "none":
         return x
-    return rms(x - x.mean(axis=1, keepdims=True) if cfg.norm == "layer" else x, cfg.eps) * w[
-        "w"
-    ] + w.get("b")
+    if cfg.norm == "layer":
+        x = x - x.mean(axis=1, keepdims=True)
+    return rms(x, cfg.eps) * w["w"] + w.get("b")
 
 
 def rms(x, eps):
@@ -289,10 +215,3 @@ def softmax(scores):
     powers = np.exp(scores)
     total = powers.sum(axis=1, keepdims=True)
     return powers / np.where(total, total, 1)
-
-
-def bigram(tokens, t, rows):
-    """Return the row of the table for a token and the one before it; the last row for the first
-    token.
-    """
-    return ((36313 * tokens[t]) ^ (27191 * tokens[t - 1])) % (rows - 1) if t else rows - 1

@@ -12,27 +12,22 @@ def shifted(make_model):
 # Parts of a cache
 
 
-def test_one_row_can_be_cached_without_its_batch_axis(make_model, tokens):
-    """hook_alpha and hook_beta have no batch axis to lose, also where their first axis is 1."""
-    model = make_model(attention="kv_shift", n_key_value_heads=1)
-    row = tokens[:1]
-    _, cache = model.run_with_cache(row, remove_batch_dim=True)
+@pytest.mark.parametrize(("position", "alone"), [(None, True), (4, False)])
+def test_one_row_or_one_position_can_be_cached(make_model, tokens, position, alone):
+    """hook_alpha and hook_beta have no axis to lose, also where their first axis is 1. Of scores and
+    pattern, the position is that of the query.
+    """
+    model, row = make_model(attention="kv_shift", n_key_value_heads=1), tokens[:1]
+    _, cache = model.run_with_cache(row, remove_batch_dim=alone, pos_slice=position)
     _, whole = model.run_with_cache(row)
-    for name, tensor in whole.items():
-        expected = tensor if name.endswith(("hook_alpha", "hook_beta")) else tensor[0]
-        assert cache[name].shape == expected.shape, name
-        assert torch.equal(cache[name], expected), name
-
-
-def test_one_position_can_be_cached(shifted, tokens):
-    """Every activation at that position; of scores and pattern, that query; alpha and beta whole."""
-    _, cache = shifted.run_with_cache(tokens, pos_slice=4)
-    _, whole = shifted.run_with_cache(tokens)
-    for name, tensor in whole.items():
-        if name.endswith(("hook_alpha", "hook_beta")):
-            expected = tensor
-        else:
-            expected = tensor[:, :, [4]] if name.endswith(("scores", "pattern")) else tensor[:, [4]]
+    for name in whole:
+        expected = whole[name]
+        if not name.endswith(("hook_alpha", "hook_beta")):
+            if position is not None:
+                axis = 2 if name.endswith(("scores", "pattern")) else 1
+                expected = expected.narrow(axis, position, 1)
+            if alone:
+                expected = expected[0]
         assert cache[name].shape == expected.shape, name
         assert torch.equal(cache[name], expected), name
 

@@ -28,12 +28,8 @@ MODELS += [
     {"attention": "qkv_shift"},
     {"stream_shift": "added"},
     {"canon": "ABCD"},
-    {"bigram_table": 11},
 ]
 MODELS += [{"attention": "key_offset", "d_head": 8}, {"smear": "embedding"}]
-MODELS += [
-    {"attention": name} for name in ("forgetting", "output_gate", "gated_linear", "gated_delta")
-]
 
 
 def rows():

@@ -9,19 +9,9 @@ from ihlab import Transformer
 
 ADDED = {
     "kv_shift": ({}, 2 * 4 * 2),
-    "kv_shift, shared in the model": ({"attention": "kv_shift", "shift_share": "model"}, 2 * 2),
-    "kv_shift, each channel its own": (
-        {"attention": "kv_shift", "shift_share": "channel"},
-        2 * 4 * 2 * 6,
-    ),
-    "qkv_shift": ({}, 2 * (4 + 4) * 2),
     "kv_gate": ({}, 2 * 4),
     "kv_sum1, window 3": ({"attention": "kv_sum1", "shift_window": 3}, 2 * 4 * 2),
     "key_offset": ({"attention": "key_offset", "d_head": 8}, 0),
-    "forgetting": ({}, 2 * 4 * (20 + 1)),
-    "output_gate": ({}, 2 * 4 * 6 * (20 + 1)),
-    "gated_linear": ({}, 2 * 2 * (20 + 1 + 1)),
-    "delta_hybrid": ({}, 2 * (2 * (20 + 1) + 1)),
     "canon B": ({"canon": "B"}, 2 * 4 * 8 * 6),
     "canon D, GELU": ({"canon": "D", "mlp": "gelu"}, 2 * 4 * 14),
     "stream added": ({"stream_shift": "added"}, 2 * 20),

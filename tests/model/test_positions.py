@@ -3,24 +3,13 @@
 import pytest
 import torch
 
-from ihlab.model.positions import Alibi, Rotary
+from ihlab.model.positions import Alibi
 
 
 def ahead(n_keys, start=0):
     """By how much each key is ahead of queries from position `start` on: [1, query, key]."""
     at = torch.arange(n_keys)
     return (at - at[start:, None])[None]
-
-
-def test_every_row_can_have_positions_of_its_own():
-    x, rotary, positions = (
-        torch.randn(2, 9, 3, 6),
-        Rotary(6, 9, 100.0),
-        torch.tensor([[8, 0, 3], [1, 1, 7]]),
-    )
-    picked = torch.stack([row[at] for row, at in zip(x, positions, strict=True)])
-    wanted = torch.stack([row[at] for row, at in zip(rotary(x), positions, strict=True)])
-    assert torch.equal(rotary(picked, positions), wanted)
 
 
 @pytest.mark.parametrize("n_heads", [4, 6, 20])

@@ -1,8 +1,6 @@
 """Attention from outside the package: by its name in a config, and assigned to a block."""
 
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from ihlab import ModelConfig, Run, RunConfig, Transformer, train
 from ihlab.interp import head_scores
 from ihlab.model.attention import Attention
 from ihlab.model.registry import VARIANTS, register_attention
-from ihlab.training.interrupt import Interrupted
 from ihlab.training.loop import make_optimizer
 from tasks import ConfigError, InductionTask
 
@@ -73,9 +70,7 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     _, _, v = model.blocks[0].attn.qkv(cache["normalized", 0, "ln1"]).chunk(3, dim=-1)
     torch.testing.assert_close(cache["z", 0][:, 0].flatten(1), v[:, 0])
     again = Transformer(config(attention="plain"), seed=3)
-    assert all(
-        torch.equal(*pair) for pair in zip(model.parameters(), again.parameters(), strict=True)
-    )
+    assert all(map(torch.equal, model.parameters(), again.parameters()))
     other = Transformer(config(attention="plain"), seed=4)
     assert not torch.equal(model.blocks[0].attn.gain, other.blocks[0].attn.gain)
     assert not torch.equal(model.blocks[0].attn.gain, model.blocks[1].attn.gain)
@@ -173,8 +168,6 @@ def function(cfg):
     ("arguments", "sentence"),
     [
         (("vanilla", Plain), "There is an attention 'vanilla' already: Plain needs another name"),
-        (("", Plain), "The name of an attention is '', but must be a printable string"),
-        (("mine", 3), "3 is not a class or function"),
         (("mine", function), r"cannot be called as function\(cfg, generator, layer\)"),
         (("mine", Plain, "kv"), "shifts is 'kv', but must be one of 'k_shift'"),
         (("taken", Sharper), "There is an attention 'taken' already, Plain: Sharper needs another"),
@@ -236,18 +229,13 @@ def test_a_parameter_that_nothing_reads_does_not_stop_a_run_from_being_resumed(t
             z = torch.einsum("qk,bkhd->bqhd", seen / seen.sum(dim=1, keepdim=True), v)
             return self.o_proj(self.hook_z(z).flatten(2))
 
-    def stop(record):
-        if record["step"] == 10:
-            os.kill(os.getpid(), signal.SIGINT)
-
     register_attention("mean", Mean)
     run = RUN.replace(model=RUN.model.replace(attention="mean"))
-    with pytest.raises(Interrupted):
-        train(run, tmp_path, callback=stop)
-    resumed, whole = train(run, tmp_path), train(run, tmp_path / "whole")
-    assert resumed.done["resumed_from"] == 10
-    for one, other in zip(resumed.model().parameters(), whole.model().parameters(), strict=True):
-        assert torch.equal(one, other)
+    whole = train(run, tmp_path)
+    weights = list(whole.model().parameters())
+    (whole.folder / "done.json").unlink()
+    whole.checkpoint_path(20).unlink()
+    assert all(map(torch.equal, train(run, tmp_path).model().parameters(), weights))
 
 
 def test_a_buffer_that_no_checkpoint_holds_is_refused():

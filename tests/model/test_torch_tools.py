@@ -13,10 +13,10 @@ from tests.forked import python
 pytestmark = pytest.mark.slow
 
 SHAPE = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 8}
-SHARED = {"attention": "kv_gate", "shift_share": "model"}
+GATE = {"attention": "kv_gate"}
 KINDS = {
     "queries shifted, ALiBi": {"attention": "qkv_shift", "shift_window": 3, "positional": "alibi"},
-    "a gate shared in the model": SHARED,
+    "a gate": GATE,
 }
 
 
@@ -46,7 +46,7 @@ def test_a_whole_model_is_one_graph_exported_and_compiled():
     """In a process of its own: the shape checks of these tests are no part of a model, and no
     graph.
     """
-    done = python(GRAPHS, json.dumps(SHAPE | SHARED))
+    done = python(GRAPHS, json.dumps(SHAPE | GATE))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -5,13 +5,11 @@ import pytest
 import torch
 from transformer_lens.patching import get_act_patch_attn_head_out_all_pos
 
-from ihlab import ModelConfig, Transformer, suite
+from ihlab import suite
 from ihlab.interp.prompt_pair import prompt_pair
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.suite.constructed import HAND_SET, Constructed
 from ihlab.suite.members import MEMBERS
 from ihlab.suite.truth import SEED, _other_context, prompts
-from tasks import InductionTask
 
 
 @pytest.mark.slow
@@ -80,14 +78,3 @@ def test_the_truth_is_about_a_number_of_hops():
 
 def test_before_training_no_node_is_true():
     assert not suite.truth("2-hop-vanilla-2", step=0)["heads"]["true"].any()
-
-
-def test_the_truth_of_a_recurrent_member_has_no_patterns(monkeypatch, few_prompts):
-    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 16, "n_ctx": 12}
-    cfg = ModelConfig(**sizes, positional="none", attention="gated_linear")
-    task = InductionTask(vocab_size=16, length=12, min_token=0)
-    built = Constructed(lambda: Transformer(cfg).eval(), task, ())
-    monkeypatch.setitem(HAND_SET, "hand-set-recurrent", built)
-    facts = suite.truth("hand-set-recurrent")
-    assert len(facts["edges"]) == 2 * 2 * 3
-    assert not {"attention", "scores", "pairs"} & facts.keys()

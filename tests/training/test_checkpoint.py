@@ -8,19 +8,6 @@ from ihlab import Transformer, fork, train
 from ihlab.training import checkpoint
 from tasks import ConfigError
 
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_round_trip(small, tmp_path, tied):
-    config = small.model.replace(tied_embeddings=tied)
-    model, other = Transformer(config, seed=1), Transformer(config, seed=2)
-    path = tmp_path / "m.safetensors"
-    checkpoint.save(path, checkpoint.model_state(model))
-    checkpoint.load_model_state(other, checkpoint.load_weights(path, other))
-    assert all(map(torch.equal, model.parameters(), other.parameters()))
-    assert torch.equal(other.unembed.weight, model.embed.weight) == tied
-    assert list(tmp_path.iterdir()) == [path]
-
-
 # Checksums
 
 
@@ -53,15 +40,6 @@ def test_a_checksum_covers_names_types_and_shapes_in_any_order():
     sums = [checkpoint.checksum(tensors, {}) for tensors in (*same, *others)]
     assert sums[0] == sums[1]
     assert len(set(sums)) == 4
-
-
-def test_a_checkpoint_from_before_there_were_checksums_opens(small, tmp_path, finished):
-    weights = [p.clone() for p in finished.model().parameters()]
-    for path in (finished.folder / "checkpoints").iterdir():
-        save_file({name: x.clone() for name, x in load_file(path).items()}, path)
-    (finished.folder / "done.json").unlink()
-    finished.checkpoint_path(small.steps).unlink()
-    assert all(map(torch.equal, train(small, tmp_path).model().parameters(), weights))
 
 
 def test_the_file_of_another_step_or_run_is_refused(small, tmp_path, finished):
@@ -100,12 +78,10 @@ def test_weights_that_are_not_finite_are_refused_by_name(small, tmp_path, value)
 NAME = "blocks.0.attn.key_shift.weight"
 
 SPOILT = {
-    f"lacks the tensor 'exp_avg/{NAME}'": {f"exp_avg/{NAME}": None},
-    f"'exp_avg/{NAME}' is float32 [0]": {f"exp_avg/{NAME}": torch.zeros(0)},
+    f"'exp_avg/{NAME}' is missing, not float32 [2, 2]": {f"exp_avg/{NAME}": None},
     "is float32 [1, 2], not float32 [2, 2]": {f"exp_avg/{NAME}": torch.zeros(1, 2)},
     f"'exp_avg/{NAME}' holds a NaN": {f"exp_avg/{NAME}": torch.full((2, 2), torch.nan)},
     f"'step/{NAME}' is 3.0, not 24": {f"step/{NAME}": torch.tensor(3.0)},
-    "'tally/steps' is float32 []": {"tally/steps": torch.zeros(())},
 }
 
 

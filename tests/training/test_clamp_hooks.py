@@ -20,32 +20,26 @@ GROUPED = ModelConfig(
 TOKENS = torch.randint(11, (3, N_POS), generator=torch.Generator().manual_seed(0))
 
 
-def by_hand(name: str, strict: bool = False) -> list[list[float]]:
-    """A named pattern, entry by entry."""
-    rows = []
-    for query in range(N_POS):
-        seen = range(query if strict else query + 1)
-        if name == "zero":
-            chosen = []
-        elif name == "uniform":
-            chosen = list(seen)
-        else:
-            chosen = [query - 1] if query > 0 else list(seen)
-        rows.append([1 / len(chosen) if key in chosen else 0.0 for key in range(N_POS)])
-    return rows
-
-
-@pytest.mark.parametrize("mask", ["causal", "strict"])
-@pytest.mark.parametrize("name", ["previous", "uniform", "zero"])
-def test_a_clamped_head_has_the_pattern_and_its_neighbours_keep_theirs(name, mask):
-    cfg = GROUPED.replace(mask=mask)
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", ["previous", "uniform", "zero", "last"])
+def test_a_clamped_head_has_the_pattern_and_its_neighbours_keep_theirs(name, strict):
+    cfg = GROUPED.replace(mask="strict" if strict else "causal")
     plain, clamped = Transformer(cfg), Transformer(cfg)
     install(clamped, [Clamp(what="pattern", layer=0, head=2, value=name)])
+    clamped.reset_hooks()  # of others
     before = plain.run_with_cache(TOKENS)[1]["pattern", 0]
     after = clamped.run_with_cache(TOKENS)[1]["pattern", 0]
-    expected = torch.tensor(by_hand(name, strict=mask == "strict"))
-    torch.testing.assert_close(after[:, 2], expected.expand(3, -1, -1))
     assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
+    for query in range(N_POS):
+        seen = range(query if strict else query + 1)
+        row = torch.zeros(3, N_POS)
+        if name == "uniform" and seen:
+            row[:, seen] = 1 / len(seen)
+        elif name == "previous" and seen:
+            row[:, max(query - 1, 0)] = 1
+        elif name == "last" and query == N_POS - 1:
+            row = before[:, 2, -1]
+        torch.testing.assert_close(after[:, 2, query], row)
 
 
 def test_a_clamped_pattern_leaves_queries_and_keys_of_its_head_without_gradient():
@@ -64,7 +58,7 @@ def test_a_clamped_pattern_leaves_queries_and_keys_of_its_head_without_gradient(
 
 
 @pytest.mark.parametrize("what", ["alpha", "beta"])
-@pytest.mark.parametrize(("head", "column"), [(None, None), (1, None), (None, 1), (0, 1)])
+@pytest.mark.parametrize(("head", "column"), [(1, None), (None, 1)])
 def test_a_held_entry_is_read_unchanged_and_only_its_gradient_is_gone(what, head, column):
     free, held = Transformer(GROUPED), Transformer(GROUPED)
     install(held, [Clamp(what=what, layer=1, head=head, column=column)])
@@ -77,10 +71,6 @@ def test_a_held_entry_is_read_unchanged_and_only_its_gradient_is_gone(what, head
             clamped = head in (None, row) and column in (None, place)
             assert theirs[row, place] != 0
             assert ours[row, place] == (0 if clamped else theirs[row, place])
-    other = "beta" if what == "alpha" else "alpha"
-    assert torch.equal(
-        getattr(free.layers[1].attn, other).grad, getattr(held.layers[1].attn, other).grad
-    )
 
 
 def test_values_are_written_and_moments_forgotten_in_order():
@@ -103,21 +93,3 @@ def test_values_are_written_and_moments_forgotten_in_order():
         assert state[f"{moment}/{names[0]}"].tolist() == [[0.0, 0.0], [1.0, 0.0]]
     assert state[f"step/{names[0]}"] == 7
     assert (state["exp_avg/embed.weight"] == 1).all()
-
-
-def test_clamps_stay_through_resets_and_go_when_asked():
-    model, plain = Transformer(GROUPED), Transformer(GROUPED)
-    install(model, [Clamp(what="pattern", layer=0, value="zero")])
-    model.reset_hooks()
-    assert not torch.equal(model(TOKENS), plain(TOKENS))
-    model.reset_hooks(including_permanent=True)
-    assert torch.equal(model(TOKENS), plain(TOKENS))
-
-
-def test_last_leaves_the_last_token_free():
-    plain, clamped = Transformer(GROUPED), Transformer(GROUPED)
-    install(clamped, [Clamp(what="pattern", layer=0, head=2, value="last")])
-    before, after = (model.run_with_cache(TOKENS)[1]["pattern", 0] for model in (plain, clamped))
-    assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
-    assert torch.equal(after[:, 2, -1], before[:, 2, -1])
-    assert torch.equal(after[:, 2, :-1], torch.zeros_like(after[:, 2, :-1]))

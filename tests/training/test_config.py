@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab import ModelConfig, RunConfig
-from ihlab.training.config import even_choice, from_dict, to_dict
-from tasks import ConfigError, InductionTask, MQARTask, MultiHopTask, rule_of
+from ihlab.training.config import from_dict, to_dict
+from tasks import ConfigError, InductionTask
 
 
 def test_stored_config_reads_back_equal(small):
@@ -23,8 +23,6 @@ def test_hash_depends_on_every_field_but_the_name(small):
         {"seed": 1},
         {"lr": 2e-2},
         {"steps": 25},
-        {"compile": True},
-        {"stop_at_accuracy": 0.9},
         {"schedule": "trapezoid"},
         {"model": small.model.replace(n_layers=2)},
         {"task": InductionTask(vocab_size=40, length=12, score="first")},
@@ -56,6 +54,8 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
     assert kept_steps[0] == 0
     assert kept_steps[-1] == steps
     assert len(kept_steps) == min(kept, len(at))
+    between = np.diff([at.index(step) for step in kept_steps])
+    assert between.max() - between.min() <= 1
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,8 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         ({"steps": -5}, "RunConfig.steps is -5, but must be at least 1."),
         ({"lr": 0.0}, "RunConfig.lr is 0.0, but must be positive."),
         ({"accumulate": 3}, "RunConfig.accumulate is 3, which does not divide batch_size=8."),
-        ({"betas": (0.9, 1.0)}, r"RunConfig.betas is \(0.9, 1.0\), but both must be in \[0, 1\)."),
         ({"name": "../escape"}, "RunConfig.name is '../escape', .* usable as a folder name"),
-        ({"stop_at_accuracy": 0.0}, "stop_at_accuracy is 0.0, but must be above 0 and at most 1"),
         ({"task": InductionTask(vocab_size=80, length=12)}, "is 80, .* d_vocab is only 40"),
-        ({"task": InductionTask(vocab_size=40, length=3)}, "length is 3, but must be at least 4"),
         ({"task": InductionTask(vocab_size=40, length=13)}, "length is 13, .* n_ctx is 12"),
     ],
 )
@@ -83,19 +80,6 @@ def test_a_stored_config_without_a_part_is_refused(small, missing):
         from_dict({name: value for name, value in to_dict(small).items() if name != missing})
 
 
-@given(
-    st.lists(st.integers(0, 500), min_size=1, max_size=60, unique=True).map(sorted),
-    st.integers(2, 25),
-)
-def test_even_choice_of_checkpoints(steps, most):
-    chosen = even_choice(steps, most)
-    assert len(chosen) == min(most, len(steps))
-    assert chosen[0] == steps[0]
-    assert chosen[-1] == steps[-1]
-    gaps = np.diff([steps.index(step) for step in chosen])
-    assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
-
-
 # The version of a task's drawing rule
 
 
@@ -104,20 +88,6 @@ def run_of(task) -> RunConfig:
         n_layers=2, d_model=16, n_heads=2, d_vocab=64, n_ctx=32, attention="kv_shift"
     )
     return RunConfig(task=task, model=model, steps=100, lr=3e-3, seed=4)
-
-
-@pytest.mark.parametrize(
-    ("task", "digest"),
-    [
-        (MultiHopTask(vocab_size=10, length=16, max_hops=3), "33c85e2e8c"),
-        (MQARTask(vocab_size=64, length=32, pairs=4), "272497ac81"),
-    ],
-)
-def test_runs_of_tasks_whose_rule_never_changed_keep_their_hash(task, digest):
-    """The digests that these configs had before tasks had rules, at commit 275cf7b."""
-    assert rule_of(task) == 1
-    assert "rule" not in to_dict(run_of(task))["task"]
-    assert run_of(task).digest == digest
 
 
 @pytest.mark.parametrize("rule", [None, 1, 3])

@@ -21,7 +21,6 @@ def made(small, tmp_path, monkeypatch):
 def test_a_run_opens_by_its_name_or_a_unique_prefix_as_the_commands_find_it(made, tmp_path):
     for name in (
         "another",
-        "ano",
         "runs/another",
         made["another"].name,
         str(made["another"]),

@@ -2,9 +2,7 @@
 move.
 """
 
-import hashlib
 import json
-import math
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -42,21 +40,13 @@ def same_state(one, other, step):
                 assert torch.equal(tensor, theirs[name]), name
 
 
-def content(folder):
-    """A digest of every file of a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
 # Without clamps
 
 
 @pytest.mark.parametrize(("schedule", "step"), [("cosine", 0), ("trapezoid", 15)])
 def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, schedule, step):
     whole = train(small.replace(schedule=schedule), tmp_path)
-    before = content(whole.folder)
     forked = fork(whole, step, root=tmp_path)
-    assert content(whole.folder) == before
     assert forked.folder != whole.folder
     for kept in set(forked.checkpoints) & set(whole.checkpoints):
         same_state(forked, whole, kept)
@@ -82,16 +72,13 @@ def test_a_falling_learning_rate_goes_on_along_the_parents(small, tmp_path):
 
 
 def test_a_fork_may_train_on_another_task(tmp_path, parent):
-    """It starts from the parent's weights, and differs from a fork on the parent's own task."""
+    """It starts from the parent's weights."""
     other = replace(parent.config.task, period=2)
-    forked, same = (fork(parent, AT, task=task, root=tmp_path) for task in (other, None))
+    forked = fork(parent, AT, task=other, root=tmp_path)
     assert Run.open(forked.folder).config.task == other
-    assert same.config.task == parent.config.task
-    for run in (forked, same):
-        assert all(map(torch.equal, run.model(AT).parameters(), parent.model(AT).parameters()))
     evaluated = Evaluator(forked.config, torch.device("cpu"))(parent.model(AT))
     assert forked.metrics["eval_loss"].iloc[0] == pytest.approx(evaluated["eval_loss"], abs=1e-6)
-    assert not any(map(torch.equal, forked.model().parameters(), same.model().parameters()))
+    assert not any(map(torch.equal, forked.model().parameters(), parent.model().parameters()))
 
 
 # Interrupted
@@ -104,11 +91,8 @@ def test_a_fork_of_an_interrupted_run_counts_its_own_loss_only(small, tmp_path, 
     same_state(forked, parent, 24)
     ours, theirs = (run.metrics.set_index("step") for run in (forked, parent))
     pd.testing.assert_frame_equal(ours.loc[20:], theirs.loc[20:], check_exact=True)
-    assert math.isnan(ours.loc[14, "train_loss"])
-    assert (
-        ours.loc[15, "train_loss"] != theirs.loc[15, "train_loss"]
-    )  # one step's, of the parent's five
-    assert ours.loc[15].drop("train_loss").equals(theirs.loc[15].drop("train_loss"))
+    # One step's, of the parent's five:
+    assert ours.loc[15, "train_loss"] != theirs.loc[15, "train_loss"]
 
 
 @pytest.mark.parametrize("left", ["config", "optimizer", "start"])
@@ -132,32 +116,22 @@ def test_a_fork_that_died_while_it_was_made_is_made_again(tmp_path, parent, left
 
 # Clamps
 
-HELD = [
-    [Clamp(what="beta", layer=0, head=1, value=-0.5)],
-    [
-        Clamp(what="beta", layer=0, head=0, column=0),
-        Clamp(what="alpha", layer=0, head=1, column=0, value=2),
-    ],
-]
 
-
-@pytest.mark.parametrize(("clamps", "step"), list(zip(HELD, (0, AT), strict=True)))
-def test_a_clamp_holds_exactly_at_every_step_and_nothing_else_does(tmp_path, parent, clamps, step):
+def test_a_clamp_holds_exactly_at_every_step_and_nothing_else_does(tmp_path, parent):
     """What the forward pass mixes with is in the metrics, what is stored in the checkpoints."""
-    forked = fork(parent, step, clamps=clamps, root=tmp_path)
-    start = parent.model(step).layers[0].attn
+    clamps = [
+        Clamp(what="beta", layer=0, head=0, column=0),
+        Clamp(what="alpha", layer=0, head=1, value=2),
+    ]
+    forked = fork(parent, AT, clamps=clamps, root=tmp_path)
+    held = parent.model(AT).layers[0].attn.beta[0, 0].item()
+    values = {("beta", 0, 0): {held}, ("alpha", 1, 0): {2}, ("alpha", 1, 1): {2}}
+    attentions = [forked.model(kept).layers[0].attn for kept in forked.checkpoints]
     for what, row, column in product(("alpha", "beta"), range(2), range(2)):
-        stored = [
-            getattr(forked.model(kept).layers[0].attn, what)[row, column].item()
-            for kept in forked.checkpoints
-        ]
+        stored = [getattr(attn, what)[row, column].item() for attn in attentions]
         seen = {*stored, *forked.metrics[f"{what}{column + 1}_0.{row}"]}
-        values = [
-            getattr(start, what)[row, column].item() if clamp.value is None else clamp.value
-            for clamp in clamps
-            if clamp.what == what and clamp.head in (None, row) and clamp.column in (None, column)
-        ]
-        assert seen == set(values) if values else len(seen) > 2
+        assert seen == values.get((what, row, column), seen)
+        assert (len(seen) > 2) == ((what, row, column) not in values)
 
 
 def test_a_fork_with_a_set_pattern_opens_as_it_was_trained(tmp_path, parent):
@@ -173,24 +147,6 @@ def test_a_fork_with_a_set_pattern_opens_as_it_was_trained(tmp_path, parent):
 # Rewound weights and new moments
 
 
-def test_rewound_parameters_are_those_before_training_and_the_others_stay(tmp_path, parent):
-    name = "blocks.0.attn.q_proj.weight"
-    forked = fork(parent, AT, rewound=[name], root=tmp_path)
-    start, before, now = (
-        dict(run.model(step).named_parameters())
-        for run, step in ((forked, AT), (parent, 0), (parent, AT))
-    )
-    assert torch.equal(start[name], before[name])
-    assert not torch.equal(start[name], now[name])
-    assert all(torch.equal(start[other], now[other]) for other in start if other != name)
-    ours, theirs = (checkpoint.load(run.optimizer_path(AT)) for run in (forked, parent))
-    for key in theirs.keys() - {"tally/loss", "tally/steps", "tally/seconds"}:
-        cleared = key in (f"exp_avg/{name}", f"exp_avg_sq/{name}")
-        assert torch.equal(ours[key], torch.zeros_like(theirs[key]) if cleared else theirs[key]), (
-            key
-        )
-
-
 def test_new_moments_are_zero_and_nothing_else_changes(tmp_path, parent):
     forked = fork(parent, AT, new_moments=True, root=tmp_path)
     assert all(map(torch.equal, forked.model(AT).parameters(), parent.model(AT).parameters()))
@@ -202,23 +158,12 @@ def test_new_moments_are_zero_and_nothing_else_changes(tmp_path, parent):
 # Configs
 
 
-def test_a_stored_fork_reads_back_equal_and_says_its_parent(parent):
-    clamps = (ALPHA2_OFF, Clamp(what="pattern", layer=0, head=1, value="zero"))
-    config = fork_config(parent, AT, name="held", clamps=clamps, steps=30)
-    stored = json.loads(json.dumps(to_dict(config)))
-    assert from_dict(stored) == config
-    assert stored["fork"]["parent"] == parent.config.digest
-
-
 def test_the_hash_covers_parent_step_and_clamps_but_no_names(tmp_path, small, parent):
     other = train(small.replace(seed=1), tmp_path)
     changes = [
         {},
         {"step": 15},
         {"clamps": [Clamp(what="alpha", layer=0, column=0, value=0)]},
-        {"steps": 25},
-        {"compiled": True},
-        {"rewound": ["unembed.weight"]},
         {"new_moments": True},
         {"run": other},
     ]
@@ -233,9 +178,7 @@ def test_the_hash_covers_parent_step_and_clamps_but_no_names(tmp_path, small, pa
     ("step", "changes", "sentence"),
     [
         (3, {}, "no checkpoint at step 3; it has 0, 10, 15, 24"),
-        (24, {}, "ForkConfig.steps is 24, but must be more than 24"),
         (AT, {"clamps": [Clamp(what="alpha", layer=1)]}, "Clamp.layer is 1, .* n_layers is 1"),
-        (AT, {"rewound": ["unembed.weigth"]}, "no parameter .* did you mean 'unembed.weight'"),
     ],
 )
 def test_what_cannot_be_forked_is_named_and_leaves_nothing(
@@ -244,12 +187,9 @@ def test_what_cannot_be_forked_is_named_and_leaves_nothing(
     with pytest.raises(ConfigError, match=sentence):
         fork(parent, step, **changes, root=tmp_path / "forks")
     assert not (tmp_path / "forks").exists()
-
-
-def test_a_checkpoint_without_its_optimiser_is_named(tmp_path, parent):
     parent.optimizer_path(AT).unlink()
     with pytest.raises(ConfigError, match=f"a model at step {AT} but no optimiser state"):
-        fork(parent, AT, root=tmp_path)
+        fork(parent, AT, root=tmp_path / "forks")
 
 
 # Clamps from the first step
@@ -267,5 +207,9 @@ def test_a_run_that_is_clamped_from_the_start_is_the_fork_of_step_0(small, tmp_p
     assert clamped.folder != forked.folder
     for step in (0, 10, small.steps):
         same_state(clamped, forked, step)
-    assert from_dict(to_dict(clamped.config)) == clamped.config
+    for run in (clamped, forked):
+        assert from_dict(json.loads(json.dumps(to_dict(run.config)))) == run.config
+    stored = to_dict(forked.config)
+    stored["fork"]["rewound"] = []  # a removed field
+    assert from_dict(stored) == forked.config
     assert fork_config(clamped, 10).clamps == ()

@@ -8,25 +8,8 @@ import shutil
 import pytest
 
 from ihlab import Run, train
-from ihlab.training.run_writer import RunWriter
 from tasks import ConfigError, TextTask
 from tasks.text.prepared import prepare
-
-
-@pytest.fixture
-def each_step(monkeypatch):
-    monkeypatch.setattr("ihlab.training.loop.REPORT_EVERY", 0.0)
-
-
-def at(step, act):
-    """A report that acts once, after a step."""
-    acted = []
-
-    def report(reached, row):
-        if reached >= step and not acted:
-            acted.append(act())
-
-    return report
 
 
 def test_what_is_being_written_by_another_process_stays(small, tmp_path):
@@ -40,14 +23,12 @@ def test_what_is_being_written_by_another_process_stays(small, tmp_path):
         assert half.exists()
 
 
-def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(
-    small, tmp_path, whole, each_step
-):
+def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(small, tmp_path, whole):
     folder = small.folder(tmp_path)
     with pytest.raises(
         ConfigError, match=f"^{folder}, or the file .lock in it, was removed or replaced while"
     ):
-        train(small, tmp_path, report=at(3, lambda: shutil.rmtree(folder)))
+        train(small, tmp_path, callback=lambda row: shutil.rmtree(folder))
     assert not folder.exists()
     assert train(small, tmp_path).metrics.equals(whole.metrics)
 
@@ -100,14 +81,3 @@ def test_a_run_is_resumed_on_the_data_it_began_with_only(text, tmp_path, members
     for run, other in zip(resumed, whole, strict=True):
         assert run.done["resumed_from"] > 0
         assert run.metrics.equals(other.metrics)
-
-
-def test_a_checkpoint_that_does_not_know_its_data_is_resumed(text, tmp_path, monkeypatch):
-    """As those from before checkpoints did."""
-    config, write = text
-    write("xyz")
-    with monkeypatch.context() as older:
-        older.setattr(RunWriter, "_data", {})
-        stopped(config, tmp_path)
-    write("xyw")
-    assert train(config, tmp_path).done["resumed_from"] > 0

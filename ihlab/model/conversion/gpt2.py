@@ -21,7 +21,6 @@ _REQUIRED = {name: value for name, value in GPT2.items() if name != "eps"} | {
     "stream_shift": "none",
     "canon": "",
     "smear": "none",
-    "bigram_table": 0,
 }
 
 _LAYER_NAMES = {

@@ -36,7 +36,6 @@ LLAMA = {
     "rotary_layers": None,
     "rotary_frequencies": None,
     "rotary_scale": 1.0,
-    "bigram_table": 0,
     "smear": "none",
 }
 """Fields of a model for which Llama allows only one value."""

@@ -11,7 +11,7 @@ from transformer_lens.utilities import Slice
 
 from tasks.config import ConfigError, choose, require
 
-OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
+OF_QUERIES = ("hook_pattern", "hook_attn_scores")
 """Substrings of the names of hook points whose axes are [batch, head, query, ...]."""
 
 WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma")

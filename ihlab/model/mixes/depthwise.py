@@ -29,8 +29,7 @@ TAPS = 4
 """Number of tokens that a Canon layer mixes: the current token and those right before it."""
 
 _DRAWS = "ABCD  KVOM"
-"""A place's index + 1 is the key of its generator. Registered attention has the key 5, recurrences
-the key 6.
+"""A place's index + 1 is the key of its generator. Registered attention has the key 5.
 """
 
 

@@ -15,8 +15,11 @@ from torch import Tensor, nn
 
 from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
+from ihlab.model.earlier_tokens import previous
 from ihlab.model.kv_cache import Past
 from ihlab.model.shift import TokenMix, token_shift
+
+Before = Float[Tensor, "batch 1 d_model"] | Past | None
 
 
 class InputShift(TokenMix):
@@ -26,19 +29,16 @@ class InputShift(TokenMix):
         super().__init__()
         self.mu = nn.Parameter(mu)
 
-    def forward(
-        self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None
-    ) -> Stream:
-        """Mix x with the previous tokens; `before` is the token before x, if x continues a
-        sequence.
-        """
-        return _mixed(x, 1 - self.mu, self.mu, before)
+    def forward(self, x: Stream, before: Before = None) -> Stream:
+        """Mix x with the previous tokens; `before` is as in `previous`."""
+        weight = torch.stack([1 - self.mu, self.mu])[None]
+        if isinstance(before, Tensor):
+            before = before[:, :, None]
+        return token_shift(x[:, :, None], weight, before)[:, :, 0]
 
-    def of_previous(
-        self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None
-    ) -> Stream:
+    def of_previous(self, x: Stream, before: Before = None) -> Stream:
         """Return mu (.) Sx alone."""
-        return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
+        return previous(x, before) * self.mu.to(x.dtype)
 
 
 def initial_mu(cfg: ModelConfig, layer: int) -> Float[Tensor, " d_model"]:
@@ -47,10 +47,3 @@ def initial_mu(cfg: ModelConfig, layer: int) -> Float[Tensor, " d_model"]:
     """
     channel = torch.arange(cfg.d_model) / cfg.d_model
     return 1 - channel ** (1 - layer / cfg.n_layers)
-
-
-def _mixed(x: Tensor, current: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
-    weight = torch.stack([current, previous])[None]
-    if isinstance(before, Tensor):
-        before = before[:, :, None]
-    return token_shift(x[:, :, None], weight, before)[:, :, 0]

@@ -4,21 +4,16 @@ there.
 The network calls `mixed` at each place. Where a config plugs in nothing, `mixed` returns its input.
 """
 
-from collections.abc import Callable, Sequence
-
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from torch import nn
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import Heads, Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.earlier_tokens import with_first
 from ihlab.model.kv_cache import Past, earlier, next_positions
-from ihlab.model.mixes.bigram import BigramTable
 from ihlab.model.mixes.depthwise import make_canon, make_head_convolutions
 from ihlab.model.mixes.input_shift import InputShift, initial_mu
-from ihlab.model.mixes.smear import Smear
 from ihlab.model.shift import TokenMix, TokenShift, make_shifts
 
 SHIFT_HOOKS = {
@@ -29,59 +24,39 @@ SHIFT_HOOKS = {
 """The hook points of a shift: the vectors before it, and its weights."""
 
 
-class EmbeddingMixes:
-    """What a network mixes into the embeddings of tokens: a table of bigrams, then smear."""
-
-    def _make_bigrams(self, cfg: ModelConfig) -> None:
-        self.bigram: BigramTable | None = None
-        if cfg.bigram_table:
-            self.bigram = BigramTable(cfg.bigram_table, cfg.d_model)
-            self.hook_bigram = HookPoint()
-
-    def _make_smear(self, cfg: ModelConfig) -> None:
-        self.smear: Smear | None = None
-        if cfg.smear == "embedding":
-            self.smear = Smear(cfg.d_model)
-
-    def mixed(self, x: Stream, tokens: Int[Tensor, "batch pos"], cache: Past | None) -> Stream:
-        """Return the embeddings x of tokens, with earlier tokens mixed in."""
-        if self.bigram is not None:
-            x = x + self.hook_bigram(self.bigram(tokens, cache))
-        if self.smear is not None:
-            x = self.smear(x, cache)
-        return x
-
-
 class LayerMixes(nn.Module):
     """What a layer mixes into the residual stream, and into the inputs and outputs of its attention
     and MLP.
 
-    The places in order: "stream", "norm" (before attention's norm), "A" (attention's input), "O"
-    (its output), "C" (the MLP's input) and "M" (its output).
+    The places in order: "norm" (before attention's norm), "A" (attention's input), "O" (its
+    output), "C" (the MLP's input) and "M" (its output).
     """
 
     def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
         self.canon = nn.ModuleDict()
         for place in "ACOM":
             self.canon.update(make_canon(cfg, place, {place: 1}, cfg.d_model, generator, layer))
-        self.mixes: dict[str, list[Callable[..., Tensor]]] = {
-            place: [] for place in ("stream", "norm", *"AOCM")
-        }
+        self.shift_place = {"before_norm": "norm", "after_norm": "A"}.get(cfg.stream_shift)
         self.stream_shift: InputShift | None = None
         if cfg.stream_shift != "none":
             self.stream_shift = InputShift(initial_mu(cfg, layer))
-            places = {"added": "stream", "before_norm": "norm", "after_norm": "A"}
-            self.mixes[places[cfg.stream_shift]].append(self._shifted_stream)
         if cfg.stream_shift == "added":
             self.hook_resid_shift = HookPoint()
-            self.mixes["stream"] = [self._with_previous]
-        for place, convolution in self.canon.items():
-            self.mixes[place].append(convolution)
+
+    def with_shift(self, x: Stream, cache: Past | None) -> Stream:
+        """Return the residual stream at a layer's start, plus its shift if it is added."""
+        if self.stream_shift is None or self.shift_place is not None:
+            return x
+        return x + self.hook_resid_shift(
+            self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1))
+        )
 
     def mixed(self, place: str, x: Stream, cache: Past | None) -> Stream:
-        """Return x with earlier tokens mixed in by the parts at a place, one after the other."""
-        for mix in self.mixes[place]:
-            x = mix(x, cache)
+        """Return x with earlier tokens mixed in by the parts at a place."""
+        if self.stream_shift is not None and place == self.shift_place:
+            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
+        if place in self.canon:
+            x = self.canon[place](x, cache)
         return x
 
     @property
@@ -89,21 +64,12 @@ class LayerMixes(nn.Module):
         """True if a module after attention mixes tokens, so that the layer's output needs every
         position.
         """
-        adding = [self.ln2, self.mlp, *self.mixes["O"], *self.mixes["C"], *self.mixes["M"]]
-        modules = (
-            module for mix in adding if isinstance(mix, nn.Module) for module in mix.modules()
-        )
-        return any(isinstance(module, TokenMix) for module in modules)
-
-    def _shifted_stream(self, x: Stream, cache: Past | None) -> Stream:
-        assert self.stream_shift is not None
-        return self.stream_shift(x, earlier(cache, "stream", x, 1))
-
-    def _with_previous(self, x: Stream, cache: Past | None) -> Stream:
-        assert self.stream_shift is not None
-        return x + self.hook_resid_shift(
-            self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1))
-        )
+        for part in (self.ln2, self.mlp):
+            if isinstance(part, nn.Module) and any(
+                isinstance(each, TokenMix) for each in part.modules()
+            ):
+                return True
+        return not self.canon.keys().isdisjoint("OCM")
 
 
 class NeuronMixes(nn.Module):
@@ -163,12 +129,3 @@ class HeadMixes(nn.Module):
         if self.first_own and next_positions(cache, 0).start == 0:
             return with_first(x, shifted, cache)
         return shifted
-
-
-def share_shifts(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
-    """Let all layers use the first layer's shifts, parameters included, if the config says so."""
-    if cfg.shift_share == "model" and cfg.shifted:
-        first, *others = attentions
-        for attention in others:
-            for name in ("key_shift", "value_shift", "query_shift"):
-                setattr(attention, name, getattr(first, name))

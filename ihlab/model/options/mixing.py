@@ -17,13 +17,10 @@ class MixingOptions(Sizes):
 
     Attributes:
         shift_window: Number of tokens that a shift mixes: the current token and those right before it.
-        query_window: Number of tokens that a shift of queries mixes. None: shift_window.
         shift_start: Initial weights of a shift. equal: the current token's from U(0, 1), and the others equal, with a
             sum of 1. uniform: all except the last from U(0, 1), and the last 1 minus their sum (the paper's choice for
             windows of 3 and 4), the same as equal for a window of 2. identity: the current token's is 1, the others 0;
             and Canon layers start as the identity too (Marin's issue 8387), otherwise as torch.nn.Conv1d does.
-        shift_share: Which parts of the model use the same shift weights: each head has its own (head), all heads of a
-            layer or of the model share them (layer, model), or each channel of a head has its own (channel).
         shift_first: What a shift does to the first token of a sequence. zero: it mixes in zeros. own: it leaves the
             token's own keys, values and queries unchanged.
         stream_shift: Where each layer mixes in the residual stream of the previous token, with a learned weight per
@@ -32,19 +29,14 @@ class MixingOptions(Sizes):
             values; C, the MLP's input; D, the input of its activation. K, V, O, M: the same convolution of keys, of
             values, of the output of attention, and of the output of the MLP. Empty: none.
         smear: Add the previous token to each embedding, with a gate per token (modded-nanogpt's smear).
-        bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
-            embedding (ihlab.model.mixes.bigram). 0: none.
     """
 
     shift_window: int = 2
-    query_window: int | None = None
     shift_start: Literal["equal", "uniform", "identity"] = "equal"
-    shift_share: Literal["head", "layer", "model", "channel"] = "head"
     shift_first: Literal["zero", "own"] = "zero"
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
     smear: Literal["none", "embedding"] = "none"
-    bigram_table: int = 0
 
     def check(self) -> None:
         """Raise `ConfigError` for impossible windows, and for places that do not exist or are convolved twice."""
@@ -56,15 +48,6 @@ class MixingOptions(Sizes):
             self.shift_window <= max(2, self.n_ctx),
             f"ModelConfig.shift_window is {self.shift_window}, but must be at most n_ctx={self.n_ctx}: no token has "
             "more tokens before it.",
-        )
-        require(
-            self.query_window is None or "gamma" in self.shift_rules,
-            f"ModelConfig.query_window is {self.query_window}, but attention={self.attention!r} does not shift "
-            "queries: it must be None.",
-        )
-        require(
-            self.query_window is None or 2 <= self.query_window <= self.shift_window,
-            f"ModelConfig.query_window is {self.query_window}, but must be from 2 to shift_window={self.shift_window}.",
         )
         require(
             self.canon == "".join(place for place in PLACES if place in self.canon),
@@ -85,36 +68,17 @@ class MixingOptions(Sizes):
             of_heads in ("", "B", "K", "V", "KV"),
             f"ModelConfig.canon is {self.canon!r}, but 'B' convolves keys and values already: leave 'K' and 'V' out.",
         )
-        require(
-            self.bigram_table == 0 or self.bigram_table >= 2,
-            f"ModelConfig.bigram_table is {self.bigram_table}, but must be 0 or at least 2: the last row is for the "
-            "first token.",
-        )
 
     @property
     def mixes_tokens(self) -> str | None:
         """The field that makes keys or values mix tokens in a way that alpha and beta do not describe, if any."""
         if VARIANTS[self.attention].mixes_tokens:
             return f"attention={self.attention!r}"
-        unmixed = {
-            "stream_shift": "none",
-            "smear": "none",
-            "shift_first": "zero",
-            "bigram_table": 0,
-        }
+        unmixed = {"stream_shift": "none", "smear": "none", "shift_first": "zero"}
         for name, plain in unmixed.items():
             if getattr(self, name) != plain:
                 return f"{name}={getattr(self, name)!r}"
         return f"canon={self.canon!r}" if set(self.canon) & set("ABKVO") else None
-
-    def window_of(self, weight: str) -> int:
-        """Return the number of tokens that a mixing weight mixes: `query_window` for gamma, if given."""
-        return self.query_window or self.shift_window if weight == "gamma" else self.shift_window
-
-    @property
-    def shift_rules(self) -> dict[str, str]:
-        """The rule (`ihlab.model.registry.RULES`) of each mixing weight that is a parameter."""
-        return VARIANTS[self.attention].rules
 
     @property
     def learned_shifts(self) -> tuple[str, ...]:
@@ -122,7 +86,7 @@ class MixingOptions(Sizes):
 
         Each is a parameter with a hook point.
         """
-        return tuple(self.shift_rules)
+        return tuple(VARIANTS[self.attention].rules)
 
     @property
     def learns_both(self) -> bool:
@@ -132,4 +96,4 @@ class MixingOptions(Sizes):
     @property
     def shifted(self) -> bool:
         """True if attention mixes keys, values or queries with earlier ones."""
-        return bool(self.shift_rules)
+        return bool(self.learned_shifts)

@@ -24,9 +24,9 @@ class Sizes:
         n_ctx: Context length, the maximum number of positions. At least the task's length.
         attention: The attention variant. vanilla; or kv_shift (arXiv 2411.19574, equation 5): each key and value head
             mixes in the shift_window - 1 tokens before, with learned scalars alpha and beta. k_shift shifts keys only,
-            v_shift values only, qkv_shift also queries; kv_gate to kv_project constrain the weights. partial_rotary
-            to output_gate are other attention mechanisms; gated_linear to delta_hybrid use recurrences without softmax.
-            docs/variants.md explains each. Any other name is your own class, registered with ihlab.register_attention.
+            v_shift values only, qkv_shift also queries; kv_gate to kv_project constrain the weights; key_offset takes
+            half of each key from the token before. docs/variants.md explains each. Any other name is your own class,
+            registered with ihlab.register_attention.
         n_key_value_heads: Key/value heads per layer: fewer than n_heads for grouped-query attention. None: n_heads.
         d_head: Width of a head. None: d_model / n_heads.
         d_mlp: Width of the MLP. None: 8/3 d_model, rounded up to an even number; 4 d_model for gelu.

@@ -1,7 +1,7 @@
 """Make the attention that a config names."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Any
 
@@ -71,20 +71,6 @@ def reads_queries_alone(attention: nn.Module) -> bool:
     cls = type(attention)
     return attention.queries_alone and (
         cls.forward is Attention.forward or "queries_alone" in vars(cls)
-    )
-
-
-def require_separable(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
-    """Raise `ConfigError` unless a model's attention layers can keep packed documents apart."""
-    variant = VARIANTS[cfg.attention]
-    alone = all(
-        isinstance(module, Attention) and module.queries_alone and takes_cache(module)
-        for module in attentions
-    )
-    require(
-        alone and not (variant.recurrent or variant.registered),
-        f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: recurrences, "
-        "attention whose queries depend on each other, and attention from outside cannot.",
     )
 
 

@@ -9,13 +9,10 @@ angles of the faster half are unchanged. (In the source, queries and keys are no
 offset, and the frequencies are spread again over that half.)
 
 It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha =
-(1, 0) in half of the channels, (0, 1) in the others. `PartialRotaryAttention` is its control: the
-same rotation, no offset.
+(1, 0) in half of the channels, (0, 1) in the others.
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from ihlab.model.attend import Keys, Stream, Values
 from ihlab.model.attention import Attention
@@ -25,18 +22,12 @@ from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.positions import Rotary
 
 
-def offset(
-    current: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
-) -> Float[Tensor, "*rest d_head"]:
-    """Return the first and third quarter of the channels of `current`, and the second and fourth of
-    `previous`.
+class PartialOffsetAttention(Attention):
+    """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`.
+
+    It adds no parameters. `hook_k` sees the keys after the offset. A cache keeps the last token's
+    key.
     """
-    halves, others = current.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
-    return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
-
-
-class PartialRotaryAttention(Attention):
-    """`Attention` that does not rotate the slower half of each head's pairs of channels."""
 
     def __init__(
         self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0
@@ -44,21 +35,16 @@ class PartialRotaryAttention(Attention):
         super().__init__(cfg, generator, layer)
         if self.rotary is not None:
             quarter = self.d_head // 4
-            fast = (cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter))
-            frequencies = (*fast, *[0.0] * quarter)
+            frequencies = [cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter)]
+            frequencies += [0.0] * quarter
             self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, frequencies)
-
-
-class PartialOffsetAttention(PartialRotaryAttention):
-    """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`.
-
-    It adds no parameters. `hook_k` sees the keys after the offset. A cache keeps the last token's
-    key.
-    """
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the keys, half of each from the token before, and the values."""
         begins = next_positions(cache, x.shape[1]).start == 0
         k, v = super().project(x, cache)
         before = previous(k, earlier(cache, "key", k, 1))
-        return offset(k, with_first(k, before, cache) if begins else before), v
+        if begins:
+            before = with_first(k, before, cache)
+        quarters = torch.arange(self.d_head, device=k.device) // (self.d_head // 4)
+        return torch.where(quarters % 2 == 1, before, k), v
