@@ -7,7 +7,7 @@ the warm-up. Gradients are not clipped, because clipping hides divergence.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -109,8 +109,8 @@ def less_vanilla(data: pd.DataFrame) -> pd.DataFrame:
     """Return KV shifting's last loss - vanilla's with the same seed: a row for each seed, a column
     for each rate.
     """
-    table = data.pivot_table(index="seed", columns=["arm", "lr"], values="last")
-    return table[KV] - table[VANILLA]
+    last: Any = data.pivot_table(index="seed", columns=["arm", "lr"], values="last")
+    return last[KV] - last[VANILLA]
 
 
 def first_seeds(data: pd.DataFrame) -> pd.DataFrame:

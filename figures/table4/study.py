@@ -122,7 +122,7 @@ def measure(run: Run) -> dict[str, Any]:
     """
     row = {}
     for ops, judged in solutions(run).items():
-        for name in judged.columns.intersection(WITH_HITS, sort=False):
+        for name in judged.columns.intersection([*WITH_HITS], sort=False):
             row[column(name, ops)] = packed(judged[name].to_numpy(dtype=bool))
     return row
 

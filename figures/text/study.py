@@ -203,6 +203,13 @@ def gained(data: pd.DataFrame, arm: str, plain: str = V2) -> pd.DataFrame:
     )
 
 
+def there_less(column: str) -> Callable[[pd.DataFrame], "pd.Series[float]"]:
+    """Return a function from a table to the gain of KV shifting at positions that can be copied,
+    minus a column of `gained`.
+    """
+    return lambda data: gained(data, KV2)["there"] - gained(data, KV2)[column]
+
+
 def mean_over_seeds(
     measure: str, by_seed: Callable[[pd.DataFrame], "pd.Series[float]"], **within: Any
 ) -> Number:
@@ -294,7 +301,7 @@ ASKS = (
         "At least half of KV shifting's gain lies at positions that induction could predict (two layers, byte pairs).",
         mean_over_seeds(
             f"gain in bits per byte at {WHERE}, minus half of the whole gain",
-            lambda data: gained(data, KV2).eval("there - half"),
+            there_less("half"),
         ),
         above=0.0, source=f"{ABSTRACT}: KV shifting enhances induction", statement=28,
     ),
@@ -303,7 +310,7 @@ ASKS = (
         "KV shifting gains more at positions that can be copied than if it saved the same fraction of every bit.",
         mean_over_seeds(
             f"gain in bits per byte at {WHERE}, minus the whole gain times their fraction of vanilla's bits",
-            lambda data: gained(data, KV2).eval("there - alike"),
+            there_less("alike"),
         ),
         above=0.0, source=ABSTRACT, statement=28,
     ),
@@ -327,7 +334,8 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     that can be copied.
     """
     rows = []
-    for arm, runs in data.groupby("arm", sort=False):
+    by_arm: Any = data.groupby("arm", sort=False)
+    for arm, runs in by_arm:
         onsets, lr = at_end(data, arm, "onset") / 1000, runs["lr"].iloc[0]
         edge = " (highest of the grid)" if lr == RATES[-1] else ""
         seeds = f"{np.isfinite(onsets).sum()} of {len(onsets)} seeds"
