@@ -81,10 +81,10 @@ def measure(run: Run) -> dict[str, Any]:
     from ihlab.certify import attack
 
     config = run.config
-    effort = {"restarts": RESTARTS, "sweeps": SWEEPS}
+    restarts, sweeps = RESTARTS, SWEEPS
     if config.steps < STEPS[SHORT]:
-        effort = {"restarts": 1, "sweeps": 1}  # smoke scale: untrained models take long
-    found = attack(run, questions=QUESTIONS, **effort, seed=ATTACK_SEED)
+        restarts, sweeps = 1, 1  # smoke scale: untrained models take long
+    found = attack(run, questions=QUESTIONS, restarts=restarts, sweeps=sweeps, seed=ATTACK_SEED)
     row: dict[str, Any] = {
         "accuracy": float(run.metrics["accuracy"].iloc[-1]),
         "worst_case": found.accuracy,

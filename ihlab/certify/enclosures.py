@@ -104,6 +104,7 @@ def largest(balls: Balls, *axes: int) -> Balls:
     return upper(balls)
 
 
-lower, upper = np.frompyfunc(arb.lower, 1, 1), np.frompyfunc(arb.upper, 1, 1)
+lower: Any = np.frompyfunc(arb.lower, 1, 1)
+upper: Any = np.frompyfunc(arb.upper, 1, 1)
 _inverse_root = np.frompyfunc(arb.rsqrt, 1, 1)
 _maximum = np.frompyfunc(arb.max, 2, 1)

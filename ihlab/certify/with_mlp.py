@@ -145,7 +145,7 @@ def _silu_of(x: arb) -> arb:
     return both
 
 
-_positive = np.frompyfunc(arb.max, 2, 1)
+_positive: Any = np.frompyfunc(arb.max, 2, 1)
 _square, _silu = np.frompyfunc(_square_of, 1, 1), np.frompyfunc(_silu_of, 1, 1)
 
 

@@ -74,8 +74,11 @@ def test_the_masks_a_caller_may_give():
     ids = torch.tensor([[7, 1, 2], [0, 0, 3]])
     for given in ({}, {"attention_mask": torch.ones(2, 3)}, {"padding": 9}):
         assert mask_of(ids, **given) is None
-    for given in ({"attention_mask": [[1, 1, 1], [0, 0, 1]]}, {"padding": 0}):
-        assert mask_of(ids, **given).tolist() == [[True] * 3, [False, False, True]]
+    expected = [[True] * 3, [False, False, True]]
+    given_as_list = mask_of(ids, attention_mask=[[1, 1, 1], [0, 0, 1]])
+    for mask in (given_as_list, mask_of(ids, padding=0)):
+        assert mask is not None
+        assert mask.tolist() == expected
     for wrong, sentence in (
         ([[1, 1], [1, 1]], r"the shape \[2, 2\], but the tokens are \[2, 3\]"),
         ([[1, 1, 1], [1, 1]], "sequences of one length"),

@@ -52,7 +52,9 @@ def descend(
         visited.append(point)
         losses.append(value)
         point = point - lr * np.array(by)
-    return Path(lr * np.arange(steps + 1), *np.stack(visited, axis=1), np.stack(losses))
+    times = lr * np.arange(steps + 1)
+    rows = np.stack(visited, axis=1)
+    return Path(times, *rows, np.stack(losses))  # type: ignore[call-arg]  # four rows
 
 
 def flow(
@@ -90,4 +92,5 @@ def flow(
         slope, (0.0, logs[-1]), start, method="LSODA", t_eval=logs, rtol=1e-9, atol=1e-11
     )
     assert solved.success, solved.message
-    return Path(times, *solved.y, evaluate(solved.y, n_tokens, form, other)[0])
+    loss, _ = evaluate(solved.y, n_tokens, form, other)
+    return Path(times, *solved.y, loss)  # type: ignore[call-arg]  # four rows

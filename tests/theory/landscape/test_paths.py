@@ -28,7 +28,8 @@ def test_the_steps_are_those_of_torchs_sgd_on_a_real_transformer():
     trained = [*attn.alpha[0].tolist(), *attn.beta[0].tolist()]
     np.testing.assert_allclose(path.parameters[:, -1], trained, atol=1e-10)
     np.testing.assert_allclose(path.time, 0.3 * np.arange(21))
-    np.testing.assert_allclose(path.loss, landscape.loss(*path.parameters, 9))
+    alpha1, alpha2, beta1, beta2 = path.parameters
+    np.testing.assert_allclose(path.loss, landscape.loss(alpha1, alpha2, beta1, beta2, 9))
 
 
 def test_the_flow_is_descent_with_small_steps():
