@@ -1,5 +1,6 @@
 """The guide names every figure that is made only if it is named."""
 
+import json
 import re
 from pathlib import Path
 
@@ -19,3 +20,12 @@ def test_the_guide_names_every_figure():
     assert sorted(names) == sorted(
         name for name, figure in declared(ROOT / "figures").items() if not figure.by_default
     )
+
+
+def test_its_minutes_are_those_of_the_manifests():
+    found = re.findall(r"^\| `(\w+)` \|.*\| (\d+) min \|$", GUIDE.read_text("utf-8"), flags=re.M)
+    assert len(found) > 5
+    for name, minutes in found:
+        [manifest] = (ROOT / "figures").rglob(f"{name}/manifest.json")
+        seconds = json.loads(manifest.read_text("utf-8"))["training_seconds"]
+        assert int(minutes) == round(seconds / 2 / 60), name
