@@ -47,8 +47,7 @@ def imported() -> set[str]:
 
 def test_the_package_declares_what_it_imports_and_no_more():
     declared = {normal(name) for name in (*PROJECT["dependencies"], *EXTRAS["gim"], *EXTRAS["ray"])}
-    # accelerate: only for models that it has offloaded, so it is there
-    assert imported() == declared | {"ipython", "pytest", "accelerate"}
+    assert imported() == declared | {"ipython", "pytest"}
     assert "ipython" in {
         normal(name) for name in EXTRAS["notebooks"]
     }  # imported inside a notebook only
@@ -141,3 +140,18 @@ def test_a_script_beside_a_clone_named_ihlab_imports_the_package(tmp_path):
         [sys.executable, "-S", "-E", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == str(clone / "ihlab" / "__init__.py")
+
+
+PROMISES = ("every sequence", "exact effect", "token shift")
+"""What nothing else does: each description of the package names it."""
+
+
+@pytest.mark.parametrize("page", ["pyproject.toml", "CITATION.cff", "mkdocs.yml"])
+def test_each_description_names_proofs_exact_effects_and_the_shift(page):
+    field = re.compile(
+        r"^(?:site_)?(?:description = |description: |abstract: )(.*(?:\n  .*)*)", re.M
+    )
+    description = field.search(read(page))[1]
+    words = " ".join(description.split())
+    assert "prove" in words.lower()
+    assert all(promise in words for promise in PROMISES)

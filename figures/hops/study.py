@@ -1,7 +1,7 @@
 """Figure 8 and a question about it: how many hops does a model follow, given its attention and
 number of layers?
 
-`ihlab.recipes.hop_horizon` has the measurement.
+`horizon.py` has the measurement.
 
 - `figure8_learned`: Figure 8's laptop models with learned positions in place of RoPE. The published
   models of `gpu` and `paper` have learned positions anyway.
@@ -25,13 +25,14 @@ from matplotlib.ticker import StrMethodFormatter
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.curves import Line
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
-from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Measured, Number, described, pick
 from ihlab.study.study import Study, Tuned
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
+
+from .horizon import SMALL_ERROR, Cell, by_hops, hop_measures
 
 # Models
 

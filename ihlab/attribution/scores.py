@@ -101,10 +101,10 @@ def compare(
     names += [name for name in CONTROLS if name not in names]
     for name in names:
         choose("method", name, METHODS)
-    right = -exact_effects(problem.swapped, nodes)  # also a warm-up: exact patching is timed below
     effects, exact_cost = examined(problem, "exact", nodes)
-    if truth == "effect":
-        right = effects
+    right = effects
+    if truth != "effect":
+        right = -exact_effects(problem.swapped, nodes)
     measured = Faithfulness(problem) if nodes == "head" else None
     scores = ProblemScores(problem, over_prompts(right), measured)
     rows: list[dict[str, Any]] = []

@@ -56,13 +56,13 @@ def explained(
         asked[ANSWER] = ("at the answer", [EARLIER])
     clauses = []
     for query, (where, names) in asked.items():
-        given = []  # to each named token, in the drawn sequence and in the worst one
+        attended = []  # to each named token, in the drawn sequence and in the worst one
         for pattern, places in zip(patterns, roles, strict=True):
             row = pattern[:, :, places[query]]
-            given.append(row[:, :, [places[name] for name in names]])
-        lost = given[0] - given[1]
+            attended.append(row[:, :, [places[name] for name in names]])
+        lost = attended[0] - attended[1]
         layer, head, number = np.unravel_index(lost.argmax(), lost.shape)
-        had, has = given[0][layer, head, number], given[1][layer, head, number]
+        had, has = attended[0][layer, head, number], attended[1][layer, head, number]
         if lost.max() < LEAST:
             continue
         others = patterns[1][layer, head, roles[1][query]].copy()

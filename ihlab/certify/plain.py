@@ -106,13 +106,13 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
     expected = dict(fresh.named_modules())
     parts = dict(model.named_modules())
     _require_same_names("modules", parts, expected)
-    for name, part in parts.items():
+    for name, module in parts.items():
         where = f"The model's {name or 'network'}"
         require(
-            type(part) is type(expected[name]),
-            f"{where} is a {type(part).__name__}, but by its config a {type(expected[name]).__name__}.",
+            type(module) is type(expected[name]),
+            f"{where} is a {type(module).__name__}, but by its config a {type(expected[name]).__name__}.",
         )
-        for key, value in vars(part).items():
+        for key, value in vars(module).items():
             if key in FREE:
                 continue
             own = vars(expected[name])
@@ -120,9 +120,9 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
                 key in own,
                 f"{where} has its own attribute {key}, which its class does not set: remove it.",
             )
-            same = isinstance(part, HookPoint) or _outline(value) == _outline(own[key])
+            same = isinstance(module, HookPoint) or _outline(value) == _outline(own[key])
             require(same, f"{where} has {key}={shown(value)}, but by its config {shown(own[key])}.")
-        still = not part.training or model.cfg.dropout == 0
+        still = not module.training or model.cfg.dropout == 0
         require(still, f"{where} is in training mode with dropout: call eval().")
 
 
@@ -139,8 +139,8 @@ def _require_no_hooks(model: nn.Module) -> None:
         not _has_any_global_hook(),
         "torch has a global module hook, but a proof speaks of the weights alone.",
     )
-    for name, part in model.named_modules():
-        hooked = part._forward_hooks or part._forward_pre_hooks
+    for name, module in model.named_modules():
+        hooked = module._forward_hooks or module._forward_pre_hooks
         where = name or "network"
         require(
             not hooked,

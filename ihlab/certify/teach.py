@@ -79,11 +79,11 @@ def _from_attack(config: TaughtConfig, model: Transformer, step: int) -> Found:
     """Return the worst sequences of a search, and the fraction of them that are answered rightly."""
     lessons, accuracies = [], []
     for length in config.lessons.lengths:
-        found = attack(
+        attacked = attack(
             model, config.task, questions=QUESTIONS, length=length, restarts=1, sweeps=4, seed=step
         )
-        lessons += _lessons(found.table)
-        accuracies.append(found.accuracy)
+        lessons += _lessons(attacked.table)
+        accuracies.append(attacked.accuracy)
     return lessons, {"attacked_accuracy": float(np.mean(accuracies))}
 
 

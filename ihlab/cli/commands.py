@@ -84,11 +84,11 @@ def name_figures() -> None:
     """Name every figure of the folder `figures` in the help of `ihlab reproduce`."""
     from ihlab.study.find import declared
 
-    found = declared(Path("figures"))
-    by_default = {name for name, figure in found.items() if figure.by_default}
+    figures = declared(Path("figures"))
+    by_default = {name for name, figure in figures.items() if figure.by_default}
     text = _HELP
-    for word, chosen in {"DEFAULT": by_default, "OTHERS": found.keys() - by_default}.items():
-        names = ", ".join(name for name in found if name in chosen)
+    for word, chosen in {"DEFAULT": by_default, "OTHERS": figures.keys() - by_default}.items():
+        names = ", ".join(name for name in figures if name in chosen)
         text = text.replace(word, names or "those of a clone of the repository")
     reproduce.__doc__ = text
 

@@ -44,10 +44,12 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
         matching = [folder for folder in names if folder.startswith(path.name)]
     if not matching:
         choose("run", path.name, {*names.values(), *misspelt})  # raises, with the nearest name
+    listed = ", ".join(matching[:MOST_LISTED])
+    if len(matching) > MOST_LISTED:
+        listed += ", ..."
     require(
         len(matching) == 1,
-        f"{len(matching)} runs in {within} are called {path.name!r}: {', '.join(matching[:MOST_LISTED])}; give more "
-        "of its name.",
+        f"{len(matching)} runs in {within} are called {path.name!r}: {listed}; give more of its name.",
     )
     return within / matching[0]
 

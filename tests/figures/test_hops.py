@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
+from figures.hops.horizon import hop_measures
 from figures.hops.study import FIGURE8, origin
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.model.transformer import Transformer
-from ihlab.recipes.hop_horizon import hop_measures
 from ihlab.recipes.labels import VANILLA
 from ihlab.study.claim import NOT_TESTED, judged
 

@@ -111,9 +111,7 @@ def test_changed_or_without_a_table_it_is_trained(tmp_path, monkeypatch, changes
     monkeypatch.setattr(
         module,
         "make",
-        lambda chosen, folders, *rest: trained.extend(
-            rest[-1](chosen[0].runs(folders[0].scale), 1)
-        ),
+        lambda chosen, folder, *rest: trained.extend(rest[-1](chosen.runs(folder.scale), 1)),
     )
     figure("figure1a", **changes)
     assert trained == plans("figure1a", **changes)

@@ -3,13 +3,13 @@ where it passes 0.1.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ihlab.recipes.labels import ATTENTION_LABELS
-from ihlab.theory.depth import by_doubling, horizon
+from ihlab.theory.depth import horizon
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -39,10 +39,6 @@ class Cell(NamedTuple):
     def by_hand(self) -> int:
         """Return the maximum number of hops that a hand-built model follows."""
         return horizon(self.n_layers, self.variant)
-
-    def by_pointers(self) -> int:
-        """Return the maximum number of hops that a hand-built model follows with pointers alone."""
-        return by_doubling(self.n_layers, self.variant)
 
 
 def hop_measures(run: "Run") -> dict[str, float]:
@@ -100,24 +96,3 @@ def hop_horizon(errors: Sequence[float]) -> tuple[int, float]:
         return followed, 0.0
     around = [followed - 1, followed]
     return followed, float(np.interp(SMALL_ERROR, error[around], log2[around]))
-
-
-def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per cell: the hops of hand-built models, the hops that each model follows, and
-    the median k*.
-
-    `data` has one row per model: attention, n_layers, hops and log2_hops (`hop_horizon`).
-
-    Columns: attention, n_layers, models (their number), by_hand, pointers, hops (of each model,
-    sorted), k_star, and low and high, the smallest and the largest k*. A k* equal to the largest
-    number of hops in the sequences is a lower bound.
-    """
-    rows = []
-    groups: Any = data.groupby(["attention", "n_layers"], sort=False)
-    for of_cell, models in groups:
-        cell, reached = Cell(*of_cell), 2 ** models["log2_hops"]
-        known = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
-        hops = {"hops": " ".join(map(str, sorted(models["hops"])))}
-        k_star = {"k_star": reached.median(), "low": reached.min(), "high": reached.max()}
-        rows.append({**cell._asdict(), **known, **hops, **k_star})
-    return pd.DataFrame(rows)
