@@ -89,13 +89,18 @@ def require_writable(what: str, folder: Path) -> None:
     """Raise `ConfigError` unless files can be written to a folder, which need not exist yet. No
     file is left there.
 
-    `what`: the setting that names the folder. Raises `OSError` if the disk is full.
+    Raise it too if a new folder at the top of the file system would be needed: then `what`, the
+    setting that names the folder, is likely misspelt. Raises `OSError` if the disk is full.
     """
     said = f"{what} is {str(folder)!r}, but"
     there = next(
         above for above in (folder.absolute(), *folder.absolute().parents) if above.exists()
     )
     require(there.is_dir(), f"{said} {there} is a file.")
+    require(
+        there.parent != there or there == folder.absolute(),
+        f"{said} that would be a new folder at the top of the file system: create it first, if you mean it.",
+    )
     try:
         with TemporaryFile(dir=there):
             pass

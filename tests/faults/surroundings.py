@@ -229,7 +229,7 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
             limited = LIMIT.format(what="FSIZE", limit=int(largest * rng.random()))
             add("", name, LIMITED, f"{name}, {limited}", command, before=limited)
             memory = LIMIT.format(what="AS", limit=rng.randrange(*BETWEEN))
-            add("", name, MEMORY, f"{name}, {memory}", command, before=memory, env={})
+            add("", name, MEMORY, f"{name}, {memory}", command, before=memory, env=ALONE)
             back = BACK.format(seed=rng.random())
             add("stopped" if name == "train" else "", name, CLOCK, name, command, before=back)
         for _ in range(3):
