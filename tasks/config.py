@@ -93,7 +93,7 @@ def require_integer(name: str, value: Any, least: int) -> None:
 
 
 def require_least(config: Any, why: str = "", **least: float) -> None:
-    """Raise `ConfigError` if a field of a config is below its least value. `why` ends the sentence."""
+    """Raise `ConfigError` if a field of a config is below its minimum. `why` ends the sentence."""
     for name, bound in least.items():
         value, owner = getattr(config, name), type(config).__name__
         require(value >= bound, f"{owner}.{name} is {value}, but must be at least {bound}{why}.")

@@ -22,10 +22,11 @@ def register_method(name: str) -> Callable[[M], M]:
     """Return a decorator that registers a method under a name.
 
     A method is a function of a `Problem`, a kind of nodes ("head", "input" or "edge") and keyword
-    options. It returns its estimates of the column `effect` of `exact`: a tensor [prompt, node] in
-    the order of `Problem.nodes`, or a table with the columns that name a node and `effect`. With a
-    table, intervals of scores leave out how estimates vary between prompts. A method that cannot
-    handle a kind of nodes, or a model, raises a one-sentence `ConfigError`.
+    options. It estimates the effects that `exact` measures (column `effect`). It returns a tensor
+    [prompt, node] in the order of `Problem.nodes`, or a table with one row per node: the columns
+    that name the node, and `effect`. With a table, intervals of scores leave out how estimates vary
+    between prompts. A method that cannot handle a kind of nodes, or a model, raises a one-sentence
+    `ConfigError`.
     """
 
     def registered(method: M) -> M:

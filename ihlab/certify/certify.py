@@ -194,7 +194,7 @@ def _require_same_call(path: Path, planned: Certificate) -> None:
 def _rows(
     model: Transformer, questions: Sequence[Sequences], lengths: list[int], with_margin: set[int]
 ) -> list[dict[str, Any]]:
-    """Return what is known of each question at each length that has sequences."""
+    """Return a row with the verdict for each question at each length that has sequences."""
     judge = judge_of(model, questions[0].alphabet, lengths[-1])
     by_query = [list(group) for _, group in groupby(questions, key=attrgetter("query"))]
     rows = []

@@ -1,4 +1,4 @@
-"""The moves of a search for worst sequences: the changes that are tried at a position, and the
+"""The questions of a search for worst sequences, the changes that it tries at a position, and the
 margins after them.
 """
 
@@ -34,9 +34,9 @@ Answers = Int[np.ndarray, " batch"]
 
 
 class Search:
-    """Draws the questions of a search, and makes its moves.
+    """Draws the questions of a search, and changes their sequences to lower the margins.
 
-    `fixed` are the position of the query, and those before the task's tokens. They never change.
+    `fixed` holds the positions that never change: the query's, and those before the task's tokens.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Search:
     def lowered(
         self, tokens: Tokens, margins: Margins, answer: Answers, places: Int[np.ndarray, " batch"]
     ) -> tuple[Tokens, Margins]:
-        """Make the change at each question's place that lowers its margin most, or none if no
+        """Make the change at each question's position that lowers its margin most, or none if no
         change lowers it.
         """
         owner, changed = self.changes(tokens, answer, places)
@@ -109,8 +109,8 @@ class Search:
     def changes(
         self, tokens: Tokens, answer: Answers, places: Int[np.ndarray, " batch"]
     ) -> tuple[Int[np.ndarray, " change"], Int[np.ndarray, "change pos"]]:
-        """Return every legal change of each question at its place: the number of the question, and
-        the tokens.
+        """Return every legal change of each question at its position: the number of the question,
+        and the tokens.
         """
         each = list(map(self._changes, tokens, places.tolist()))
         owner = np.repeat(np.arange(len(each)), list(map(len, each)))
@@ -119,7 +119,7 @@ class Search:
         return owner[legal], changed[legal]
 
     def _changes(self, row: Int[np.ndarray, " pos"], place: int) -> Int[np.ndarray, "change pos"]:
-        """Return copies of a sequence, each with another change at a place."""
+        """Return copies of a sequence, each with another change at a position."""
         rule, words = self.rule, self.rule.words
         if len(words) > MOST_WORDS:
             words = self.rng.choice(words, MOST_WORDS, replace=False)
@@ -143,8 +143,9 @@ class Search:
     def _two_written(
         self, row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, " word"]
     ) -> Int[np.ndarray, "change pos"]:
-        """Return copies of a sequence with each two tokens at a place and the next one. If these are
-        too many: each token and the one that follows its first occurrence, or a random one.
+        """Return copies of a sequence, one for each pair of tokens, written at a position and the
+        next one. If these are too many: each token only with the one that follows its first
+        occurrence, or with a random one.
         """
         first, second = np.repeat(words, len(words)), np.tile(words, len(words))
         if len(first) > MOST_WORDS:
@@ -159,8 +160,8 @@ class Search:
 def swapped(
     row: Int[np.ndarray, " pos"], place: int, words: Int[np.ndarray, " word"]
 ) -> Int[np.ndarray, "change pos"]:
-    """Return copies of a sequence, in each of which the token at a place is swapped with another
-    token everywhere.
+    """Return copies of a sequence, in each of which the token at a position is swapped with
+    another token everywhere.
     """
     here, present = row[place], words[np.isin(words, row)][:, None]
     return np.where(row == here, present, np.where(row == present, here, row))
@@ -169,8 +170,8 @@ def swapped(
 def exchanged(
     row: Int[np.ndarray, " pos"], place: int, others: Iterable[int], size: int
 ) -> Int[np.ndarray, "change pos"]:
-    """Return copies of a sequence in which `size` tokens from a place on are exchanged with those
-    at other places.
+    """Return copies of a sequence in which `size` tokens from a position on are exchanged with
+    those at other positions.
     """
     changed = []
     for other in others:

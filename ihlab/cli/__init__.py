@@ -3,6 +3,7 @@
 torch is imported only when a command needs it, so that `ihlab --help` answers at once.
 """
 
+import atexit
 import mmap
 import os
 import re
@@ -77,6 +78,8 @@ def main(args: Sequence[str] | None = None) -> None:
     print_anywhere()
     spare = mmap.mmap(-1, SPARE)
     arguments = list(sys.argv[1:] if args is None else args)
+    if args is None:
+        _watch(f"ihlab {shlex.join(arguments)}")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
@@ -120,6 +123,22 @@ def main(args: Sequence[str] | None = None) -> None:
         spare.close()  # the exit handlers of libraries need memory, too
         reason = " ".join(str(error).split())
         _end(f"A library stopped ({reason}), most likely because memory ran out.", SYSTEM_ERROR)
+
+
+def _watch(command: str) -> None:
+    """Start a process that prints how to continue if the system kills this one, as it may when out of memory."""
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(reading)
+        atexit.register(os.write, writing, b".")
+        return
+    os.setsid()  # so that Ctrl-C reaches the command only
+    os.close(writing)
+    os.close(sys.stdout.fileno())
+    if not os.read(reading, 1):
+        said = "The system ended this command: it was killed, or memory ran out. To go on from the last checkpoint:"
+        os.write(sys.stderr.fileno(), f"ihlab: {said} {text(command)}\n".encode(errors="replace"))
+    os._exit(0)
 
 
 def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any) -> None:

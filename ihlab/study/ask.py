@@ -1,9 +1,9 @@
 """A question about a study's table: a sentence, the number that decides it, and its threshold.
 
 A `Number` maps the table to a `Measured`: the number with its interval, a description, and how many
-seeds it has. The functions below make the usual ones for a column and one or two cells. A cell
-gives columns their values: {"variant": "V only"}. Any other function from the table to a `Measured`
-is a `Number`, too.
+seeds it has. The functions below return the usual numbers, such as the mean of a column over the
+seeds of a cell, or the difference between two cells. A cell gives columns their values: {"variant":
+"V only"}. Any other function from the table to a `Measured` is a `Number`, too.
 """
 
 import math
@@ -138,8 +138,8 @@ class Ask:
         return cast(Threshold, threshold)
 
     def at(self, **labels: Any) -> "Ask":
-        """Return this question for one setting, such as positions="learned". Its id ends with the
-        labels.
+        """Return this question with a setting, such as positions="learned", and with the setting's
+        labels at the end of its id.
         """
         setting = {axis.replace("_", " "): str(label) for axis, label in labels.items()}
         return replace(self, id=claim_id(self.id, *setting.values()), setting=setting)

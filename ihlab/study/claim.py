@@ -194,7 +194,7 @@ def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _rounded(x: float | None, digits: int) -> float | None:
-    """Round a number to significant digits. What JSON does not have, such as infinity, becomes
+    """Round a number to significant digits. Values that JSON cannot hold, such as infinity, become
     None.
     """
     if x is None or not math.isfinite(x):

@@ -1,4 +1,6 @@
-"""The members of the suite: a table of tasks, models and steps; list, build and open them."""
+"""The members of the suite: a table of their tasks, models and steps, and functions to list, build
+and open them.
+"""
 
 import math
 from collections.abc import Sequence

@@ -79,8 +79,8 @@ def truth(
     root: str | Path = "runs",
     hops: int | None = None,
 ) -> dict[str, Any]:
-    """Return what is known of a member at a checkpoint: a dict of numbers and tables, with their
-    "definitions".
+    """Return the measured truth about a member at a checkpoint: a dict of numbers and tables, with
+    their "definitions".
 
     Tables: "heads", "inputs", "edges" (from two layers on), "scores", "pairs", and "built" for those
     whose weights are set by hand. Numbers:

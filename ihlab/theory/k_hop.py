@@ -198,8 +198,9 @@ class _Builder:
         """Set scores to 2 (P + 1) ([match] - [not before `place`]) - (P + 1) + index, for the token
         that a key holds.
 
-        The score is positive for a match before the query's place, and larger for later matches. It
-        is negative for all other keys and 0 at position 0, which queries without a match attend to.
+        The score is positive for a match before the position that the query holds in `place`, and
+        the latest match has the largest score. It is negative for all other keys and 0 at position
+        0, which queries without a match attend to.
         """
         most = self.cfg.n_ctx + 1.0
         self._head(

@@ -37,9 +37,9 @@ def fork(
     the new run.
 
     Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and
-    uncompiled, the fork is bit for bit what `run` would become. Only the clamps given here apply.
-    If you fork a clamped fork without clamps, its clamped values are trained again, starting from
-    their clamped values.
+    uncompiled, the fork's weights are exactly those that `run` has, or would have, at that step.
+    Only the clamps given here apply. If you fork a clamped fork without clamps, its clamped values
+    are trained again, starting from their clamped values.
 
     - `name`: the new run's name; by default `run`'s name and "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;

@@ -43,8 +43,8 @@ class LessonBook:
             self.measured[MEASURED[self.config.lessons.rows]] = 0.0
 
     def renew(self, step: int, model: Transformer) -> dict[str, float]:
-        """Find lessons, if the step is one at which they are renewed. Return what is known of the
-        model.
+        """Find lessons, if the step is one at which they are renewed. Return the column of metrics
+        (`MEASURED`) with its latest value.
         """
         if step in self.config.renewals():
             new_lessons, self.measured = self.find(model, step)

@@ -71,7 +71,8 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
 def encode(text: str, vocabulary: Sequence[bytes]) -> Int64[np.ndarray, " token"]:
     """Tokenize a text with a vocabulary that `prepare` returned.
 
-    BPE merges the two neighbours whose union has the lowest id (ids are in merge order) until no union has an id.
+    BPE joins two neighbouring tokens into one token of the vocabulary, the one with the lowest id
+    first (ids are in merge order), until no two neighbours form a token.
     """
     from tokenizers import pre_tokenizers
 

@@ -123,6 +123,16 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
     assert json.loads((folder / "config.json").read_text())["steps"] == 200_000
 
 
+def test_a_command_that_the_system_ends_says_how_to_go_on(tmp_path):
+    """As the kernel kills when memory runs out."""
+    args, process = long_training(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert "ihlab: The system ended this command: it was killed, or memory ran out." in errors
+    assert errors.endswith(f"To go on from the last checkpoint: ihlab {' '.join(args)}\n")
+
+
 def test_a_panic_of_a_library_is_one_sentence(fails, monkeypatch):
     class PanicException(BaseException):
         """As pyo3's."""

@@ -37,9 +37,9 @@ LIMIT = 60.0
 TRAINED = 25
 """One in this many of the small accepted configs is trained."""
 
-CONFIGS = "configs in Python: an object, or one sentence"
-STORED = "accepted configs: back from JSON as they were"
-TRAININGS = "small ones: two steps of training"
+CONFIGS = "configs in Python: accepted, or refused in one sentence"
+STORED = "accepted configs: read back from JSON unchanged"
+TRAININGS = "small accepted configs: trained for two steps"
 COMMANDS = "command lines: exit 0, or one sentence"
 KINDS = (CONFIGS, STORED, TRAININGS, COMMANDS)
 
