@@ -100,8 +100,11 @@ def test_a_diverging_run_ends_with_a_sentence_and_exit_code_1(fails, tmp_path):
     assert "Traceback" not in printed
 
 
-def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
-    args = ["train", "--root", str(tmp_path), *TINY, "--steps", "200000", "--eval-growth", "1"]
+def long_training(root):
+    """Start `ihlab train` in a process, wait for its first checkpoint, and return its arguments and
+    the process.
+    """
+    args = ["train", "--root", str(root), *TINY, "--steps", "200000", "--eval-growth", "1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "ihlab", *args],
         stderr=subprocess.PIPE,
@@ -109,8 +112,13 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
         text=True,
     )
     deadline = time.monotonic() + 120
-    while not list(tmp_path.rglob("step-0.safetensors")) and time.monotonic() < deadline:
+    while not list(root.rglob("step-0.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.05)
+    return args, process
+
+
+def test_ctrl_c_leaves_a_resumable_run_and_says_how_to_go_on(tmp_path):
+    args, process = long_training(tmp_path)
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -206,6 +206,7 @@ NO_HOME: dict[str, dict[str, str | None]] = {
     "neither": {"HOME": "/proc", "TMPDIR": "/proc"},
     "the locale C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 }
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as the undisturbed run has, whose files are compared
 ALONE = {"IHLAB_CACHE": None, "XDG_CACHE_HOME": None, "MPLCONFIGDIR": None}
 UNKNOWN = (
     STRANGER + "[os.environ.pop(name, None) for name in ('HOME', 'USER', 'LOGNAME', 'IHLAB_CACHE')]"
@@ -229,7 +230,7 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
             limited = LIMIT.format(what="FSIZE", limit=int(largest * rng.random()))
             add("", name, LIMITED, f"{name}, {limited}", command, before=limited)
             memory = LIMIT.format(what="AS", limit=rng.randrange(*BETWEEN))
-            add("", name, MEMORY, f"{name}, {memory}", command, before=memory, env=ALONE)
+            add("", name, MEMORY, f"{name}, {memory}", command, before=memory, env=ONE_THREAD)
             back = BACK.format(seed=rng.random())
             add("stopped" if name == "train" else "", name, CLOCK, name, command, before=back)
         for _ in range(3):
