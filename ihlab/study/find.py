@@ -14,7 +14,7 @@ from tasks.config import ConfigError, choose, require
 
 NO_FIGURES = (
     "There is no {}/*/study.py: the paper's studies come with a clone of the repository, not with the installed "
-    "package. Run the command in a clone, or name a study file of your own."
+    "package. Run the command in a clone, give its folder with --figures, or name a study file of your own."
 )
 
 

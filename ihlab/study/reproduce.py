@@ -75,6 +75,8 @@ def reproduce(
             say(f"To explore: {folder.write_interactive(experiment)}")
     if not from_data:
         say(f"{n_runs} runs and {len(outputs)} figures in {time.perf_counter() - started:.0f} s.")
+    if known_scale == "smoke":
+        say("Smoke scale is a test: no run has more than 12 steps.")
     folders = [folder for _, folder in outputs]
     print_ledger(console, folders)
     return folders
