@@ -34,7 +34,7 @@ from tests.faults.ways_in import said
 
 LIMIT = 60.0
 """Seconds for one example."""
-TRAINED = 25
+TRAINED = 8
 """One in this many of the small accepted configs is trained."""
 
 CONFIGS = "configs in Python: accepted, or refused in one sentence"
