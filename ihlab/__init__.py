@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tasks import (
         Batch,
         ConfigError,
-        DepoTask,
         IGSMTask,
         InductionTask,
         MQARTask,
@@ -49,7 +48,6 @@ __all__ = [
     "Batch",
     "Clamp",
     "ConfigError",
-    "DepoTask",
     "IGSMTask",
     "InductionTask",
     "MQARTask",

@@ -4,7 +4,6 @@ from tasks.batch import IGNORE as IGNORE
 from tasks.batch import Batch as Batch
 from tasks.batch import Task as Task
 from tasks.config import ConfigError as ConfigError
-from tasks.depo import DepoTask as DepoTask
 from tasks.igsm import IGSMTask as IGSMTask
 from tasks.induction import InductionTask as InductionTask
 from tasks.mqar import MQARTask as MQARTask

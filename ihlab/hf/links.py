@@ -24,9 +24,9 @@ class Links(NamedTuple):
 
     - `begins`: True if no token came before the next ones;
     - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back belongs to the same
-      sequence; None: every earlier token does, and they are adjacent;
-    - `index` [batch, pos, window - 1]: the index of the 1st, 2nd, ... token back, None without
-      `chain`;
+      sequence; None: every earlier token does;
+    - `index` [batch, pos, window - 1]: the index of the 1st, 2nd, ... token back; None: they are
+      adjacent;
     - `real` [batch, pos]: whether the token itself is not padding; None: there is no padding;
     - `tree`: whether each of the next tokens may be continued more than once;
     - `numbers` [batch, pos, 1]: which token of the text each is, counted from 1.
@@ -48,13 +48,18 @@ class Links(NamedTuple):
         `raw_states` has the vectors stored before, followed by those of the next tokens. Padding is
         skipped, and a vector of another sequence is 0.
         """
-        if self.chain is None or self.index is None:
+        if self.chain is None:
             return raw_states.unfold(1, back, 1)[:, 1:][:, after].transpose(2, 3)
-        chain, index = self.chain[:, after], self.index[:, after]
+        chain = self.chain[:, after]
         seen = raw_states.shape[1]
         places = torch.arange(seen - self.chain.shape[1], seen, device=raw_states.device)[
             None, after, None
         ]
+        index = (
+            places - torch.arange(1, back + 1, device=raw_states.device)
+            if self.index is None
+            else self.index[:, after]
+        )
         newest = torch.cat([places.expand(len(index), -1, -1), index[..., :-1]], dim=2)
         alive = F.pad(chain[..., :-1], (1, 0), value=True)
         if self.real is not None:
@@ -67,14 +72,14 @@ class Links(NamedTuple):
 def take(
     raw_states: Shaped[Tensor, "batch seen channel"],
     index: Int[Tensor, "#batch n"],
-    keep: Bool[Tensor, "#batch n"],
+    keep: Bool[Tensor, "#batch n"] | None,
 ) -> Shaped[Tensor, "batch n channel"]:
     """Return the vectors at n indices in each sequence; zeros where `keep` is False."""
     places = (
         index + torch.arange(len(raw_states), device=index.device)[:, None] * raw_states.shape[1]
     )
     taken = raw_states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
-    return torch.where(keep[..., None], taken, 0)
+    return taken if keep is None else torch.where(keep[..., None], taken, 0)
 
 
 def find_links(
@@ -92,33 +97,49 @@ def find_links(
     `positions` do not increase by 1, and at the token indices in `starts` (cu_seq_lens). A static
     cache's `past` is a tensor.
     """
-    is_plain = isinstance(past, int) and starts is None
-    if torch.compiler.is_compiling():
-        is_plain = is_plain and mask is None and positions is None
+    if mask is not None and (torch.compiler.is_compiling() or not mask.all()):
+        return _around_padding(window - 1, n, past, mask.bool(), positions)
+    if isinstance(past, int) and positions is None and starts is None:
+        return Links(past == 0)
+    if positions is None:
+        like: Any = past if starts is None else starts
+        linked = torch.ones(1, n, dtype=torch.bool, device=like.device)
     else:
-        is_plain = is_plain and (mask is None or bool(mask.all()))
-        is_plain = is_plain and (positions is None or _in_order(positions, past))
-    if is_plain:
-        return Links(bool(past == 0))
-    given: Any = next(x for x in (mask, positions, starts, past) if x is not None)
-    back, before = window - 1, torch.as_tensor(past > 0, device=given.device)
-    if mask is None:
-        rows = 1 if positions is None else len(positions)
-        new = torch.ones(rows, n, dtype=torch.bool, device=given.device)
-    else:
-        new = mask[:, -n:].bool()
-        if mask.shape[1] > n:
-            before = mask[:, :-n].any(dim=1)
+        linked = torch.cat([positions[:, :1] > 0, positions.diff() == 1], dim=1)
+    if starts is not None:
+        linked = linked & ~torch.isin(torch.arange(n, device=starts.device), starts)
+    if (
+        isinstance(past, int)
+        and not torch.compiler.is_compiling()
+        and linked[:, int(past == 0) :].all()
+    ):
+        return Links(past == 0)
+    linked = torch.cat([linked[:, :1] & (past > 0), linked[:, 1:]], dim=1)
+    columns = [linked]
+    for _ in range(2, window):
+        columns.append(linked & F.pad(columns[-1][:, :-1], (1, 0), value=True))
+    return Links(False, torch.stack(columns, dim=-1))
+
+
+def _around_padding(
+    back: int,
+    n: int,
+    past: int | Tensor,
+    real: Bool[Tensor, "batch seen"],
+    positions: Int[Tensor, "#batch pos"] | None,
+) -> Links:
+    """Return the links of the next tokens if some tokens are padding. Tokens in the cache count as
+    real tokens.
+    """
+    before, new = (real[:, :-n].any(dim=1), real[:, -n:]) if real.shape[1] > n else (past > 0, real)
     real_states = F.pad(new, (back, 0), value=True)
     order = (~real_states).long().argsort(dim=1, stable=True)  # real tokens first
     rank = real_states.cumsum(dim=1)[:, back:] - new.long()  # number of real tokens before each
     index = torch.stack([order.gather(1, (rank - 1 - j).clamp(min=0)) for j in range(back)], dim=-1)
     within = index[..., 0] >= back
-    linked = within | before.view(-1, 1)
-    if starts is not None:
-        linked = linked & ~torch.isin(torch.arange(n, device=starts.device), starts)
+    linked = within | torch.as_tensor(before, device=real.device).view(-1, 1)
     if positions is not None:
-        positions = positions.expand(len(new), n)
+        positions = positions.expand(len(real), n)
         previous = positions.gather(1, (index[..., 0] - back).clamp(min=0))
         linked = linked & torch.where(within, positions == previous + 1, positions > 0)
     linked = linked | ~new  # so that the cache stores the same after padding as before it
@@ -127,12 +148,6 @@ def find_links(
         earlier = F.pad(columns[-1], (back, 0), value=True).gather(1, index[..., 0])
         columns.append(linked & earlier)
     return Links(False, torch.stack(columns, dim=-1), index, new)
-
-
-def _in_order(positions: Int[Tensor, "#batch pos"], past: int | Tensor) -> bool:
-    """Return whether tokens continue one sequence, by their positions."""
-    continued = past == 0 or positions[:, 0].all()
-    return bool(continued and (positions.diff() == 1).all())
 
 
 def links_of_mask(

@@ -61,11 +61,12 @@ class Taps(nn.Module):
         n, back = raw.shape[1], self.window - 1
         earlier: list[Tensor] = []  # torch.compile does not support list[Tensor]()
         for j in range(1, back + 1):
-            if links.chain is None or links.index is None:
-                earlier.append(raw_states[:, back - j : back - j + n])
-            else:
-                index, keep = links.index[..., j - 1], links.chain[..., j - 1]
-                earlier.append(take(raw_states, index, keep))
+            keep = None if links.chain is None else links.chain[..., j - 1]
+            if links.index is not None:
+                earlier.append(take(raw_states, links.index[..., j - 1], keep))
+                continue
+            piece = raw_states[:, back - j : back - j + n]
+            earlier.append(piece if keep is None else torch.where(keep[..., None], piece, 0))
         mixed = self.mix(side, raw, earlier)
         if self.first == "own" and links.chain is not None:
             return torch.where(links.chain[..., :1], mixed, raw)

@@ -287,13 +287,11 @@ swapped.
 
 _ARITHMETIC = "its answers are results of arithmetic"
 _TABLE = "its answers are those of one table for all sequences"
-_ELSEWHERE = "its answers are not what followed an earlier occurrence of the scored token alone"
 UNFIT = {
     "answer": {"ngram": _TABLE},
     "key": {
         "igsm": _ARITHMETIC,
         "ngram": _TABLE,
-        "depo": _ELSEWHERE,
     },
 }
 """Why a corruption is refused, keyed by corruption and kind of task."""

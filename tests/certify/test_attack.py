@@ -18,7 +18,6 @@ from ihlab.model.conversion.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
 from tasks import (
     ConfigError,
-    DepoTask,
     InductionTask,
     MultiHopTask,
     TriggerTask,
@@ -208,11 +207,6 @@ def test_a_task_without_a_rule_can_be_attacked_in_any_sequence():
 @pytest.mark.parametrize(
     ("source", "options", "match"),
     [
-        (
-            untrained(DepoTask()),
-            {},
-            "support is 'task', but it is not known which sequences the task 'depo' can draw",
-        ),
         (
             untrained(MultiHopTask(vocab_size=13, length=16, max_hops=2)),
             {},

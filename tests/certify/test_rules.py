@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ihlab.certify.rules import rule_for
-from tasks import IGNORE, DepoTask, InductionTask
+from tasks import IGNORE, InductionTask, MQARTask
 
 INDUCTION = {"vocab_size": 4, "length": 4, "min_token": 0}
 CASES = {
@@ -46,7 +46,7 @@ def test_a_rule_accepts_exactly_what_the_task_draws(task, length, draws):
 
 def test_without_a_known_task_the_answer_must_follow_wherever_the_query_stands():
     """By a loop over tokens."""
-    rng, rule = np.random.default_rng(0), rule_for(DepoTask(), "any")
+    rng, rule = np.random.default_rng(0), rule_for(MQARTask(vocab_size=32, length=24), "any")
     tokens, answers = rng.integers(0, 3, (2000, 7)), rng.integers(0, 3, 2000)
     right = rule.right(tokens, answers)
     assert rule.drawable(tokens, answers) is None

@@ -12,7 +12,7 @@ from ihlab.cli.overview import GROUPS
 from ihlab.training.config import RunConfig
 from tasks import TASKS
 
-KINDS = ("induction", "multihop", "ngram", "mqar", "igsm", "text", "trigger", "depo")
+KINDS = ("induction", "multihop", "ngram", "mqar", "igsm", "text", "trigger")
 PAGES = [[command] for command in sorted(COMMANDS.keys() - OF_TASKS)] + [
     [c, kind] for c in OF_TASKS for kind in KINDS
 ]

@@ -165,4 +165,3 @@ def test_right_documents_pass():
 def test_starts_alone_separate_documents():
     links = find_links(3, 6, 0, starts=torch.tensor([0, 1, 4, 6]))
     assert links.chain.int().tolist() == [[[0, 0], [0, 0], [1, 0], [1, 1], [0, 0], [1, 0]]]
-    assert links.index.tolist() == [[[t + 1, t] for t in range(6)]]  # after two stored vectors

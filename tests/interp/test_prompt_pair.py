@@ -10,7 +10,6 @@ from ihlab.interp.prompt_pair import prompt_pair
 from tasks import (
     Batch,
     ConfigError,
-    DepoTask,
     IGSMTask,
     InductionTask,
     MQARTask,
@@ -88,26 +87,6 @@ def test_two_keys_change_places_and_the_answer_becomes_the_other_ones(task):
         assert answer != other
 
 
-def of_depo(task, prompt, at):
-    """Walk k successors from the name of the last query; the answer's next token follows those that
-    are there.
-    """
-    ends = {i for i, word in enumerate(task.words(np.arange(task.vocab_size))) if word.isdigit()}
-    names, name = [], ()
-    for token in prompt[1 : at + 1]:
-        if token <= task.max_hops:  # the number of hops: the name of the query comes next
-            hops, asked = token, len(names)
-            continue
-        name += (token,)
-        if token in ends:
-            names, name = [*names, name], ()
-    following = dict(zip(names[: 2 * task.names : 2], names[1 : 2 * task.names : 2], strict=True))
-    goal = names[asked]
-    for _ in range(hops):
-        goal = following[goal]
-    return {goal[len(name)]} if goal[: len(name)] == name else set()
-
-
 def of_result(task, prompt, at):
     """The value after ANS is the result that was written last."""
     words = task.words(np.array(prompt[: at + 1]))
@@ -120,7 +99,6 @@ def of_induction(task, prompt, at):
 
 RIGHT = [
     (InductionTask(vocab_size=60, length=24), of_induction),
-    (DepoTask(), of_depo),
     (IGSMTask(), of_result),
 ]
 
@@ -147,7 +125,7 @@ def test_what_is_known_by_heart_is_not_scored(task):
             assert hopped(row[:at], row[at], 1) == answer
 
 
-UNFIT = [(NGramTask(), "answer"), (DepoTask(), "key"), (IGSMTask(), "key")]
+UNFIT = [(NGramTask(), "answer"), (IGSMTask(), "key")]
 
 
 @pytest.mark.parametrize(("task", "corrupt"), UNFIT)

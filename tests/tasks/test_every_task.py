@@ -13,7 +13,6 @@ from tasks import (
     IGNORE,
     TASKS,
     ConfigError,
-    DepoTask,
     IGSMTask,
     InductionTask,
     MQARTask,
@@ -47,7 +46,6 @@ SEEDED = [  # a row is a function of its own seed
     MQARTask(),
     MQARTask(vocab_size=10, length=16),  # the smallest vocabulary and length
     MultiHopTask(),
-    DepoTask(),
     IGSMTask(**TOY),
     IGSMTask(kind="igsm_flat", length=640),
     *WITH_BOS,
@@ -113,7 +111,6 @@ CHECKSUMS = {
     MultiHopTask(): (1, 3044533113),
     NGramTask(): (1, 1159673225),
     MQARTask(): (1, 3180317340),
-    DepoTask(): (1, 3885859934),
     IGSMTask(): (2, 2731727899),
     IGSMTask(**TOY): (2, 1271768822),
     IGSMTask(difficulty="hard", ops="24", split="test", letters="ordered", length=1100): (
@@ -171,7 +168,6 @@ def of_induction(batch):
         (InductionTask(vocab_size=60, length=40, score="first"), of_induction),
         (NGramTask(vocab_size=9000, length=20), lambda batch: (["x1", "x2", "x3"] * 7)[:20]),
         (MultiHopTask(), None),
-        (DepoTask(), None),
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )
@@ -247,7 +243,6 @@ BELOW = {
     MQARTask: [{"pairs": 0}, {"length": 15}, {"vocab_size": 9}, {"value_gap": 0}],
     TriggerTask: [{"length": 2}, {"triggers": 0}, {"table_seed": -1}, {"vocab_size": 12}],
     RepeatTask: [{"length": 2}, {"vocab_size": 6}],
-    DepoTask: [{"max_hops": 0}, {"names": 3}, {"vocab_size": 10}, {"length": 15}],
     TextTask: [{"vocab_size": 255}, {"length": 0}],
     IGSMTask: [{"modulus": 1}, {"length": 3}],
 }

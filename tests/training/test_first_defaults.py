@@ -27,7 +27,6 @@ FROZEN = {
     "Fork": "5d8d1566",
     "Clamp": "083b8440",
     "ModelConfig": "e15c8f0b",
-    "DepoTask": "05f0af1b",
     "IGSMTask": "e47a9d8f",
     "InductionTask": "a0ba4beb",
     "MQARTask": "c1fff826",

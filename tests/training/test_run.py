@@ -17,7 +17,7 @@ from ihlab.measure.guess import guess_of
 from ihlab.measure.metrics import Evaluator
 from ihlab.training.find_runs import run_folders
 from ihlab.training.listing import slices
-from tasks import IGNORE, ConfigError, DepoTask, MQARTask, MultiHopTask
+from tasks import IGNORE, ConfigError, MQARTask, MultiHopTask
 
 
 def test_a_run_opens_again(small, whole):
@@ -147,7 +147,6 @@ def guessed(batch):
 @pytest.mark.parametrize(
     "task",
     [
-        DepoTask(),
         MQARTask(vocab_size=32, length=24),
         MultiHopTask(vocab_size=9, length=33, max_hops=2),
     ],
@@ -155,8 +154,6 @@ def guessed(batch):
 def test_a_guess_is_the_best_of_the_commonest_answer_the_token_itself_and_one_of_the_sequence(task):
     batch = task.batch(24, np.random.default_rng(0))
     assert guess_of(batch) == pytest.approx(guessed(batch))
-    if isinstance(task, DepoTask):
-        assert guess_of(batch) == pytest.approx(1 / 5), "another of its six names"
 
 
 def test_the_table_shows_the_groups_of_answers_that_differ_and_a_guess(small, tmp_path):
