@@ -47,7 +47,8 @@ def imported() -> set[str]:
 
 def test_the_package_declares_what_it_imports_and_no_more():
     declared = {normal(name) for name in (*PROJECT["dependencies"], *EXTRAS["gim"], *EXTRAS["ray"])}
-    assert imported() == declared | {"ipython", "pytest"}
+    # accelerate: only for models that it has offloaded, so it is there
+    assert imported() == declared | {"ipython", "pytest", "accelerate"}
     assert "ipython" in {
         normal(name) for name in EXTRAS["notebooks"]
     }  # imported inside a notebook only

@@ -81,6 +81,10 @@ def certify(
     """
     model, chosen, planned = plan(source, task, lengths, questions, margins, without)
     if path is not None:
+        require(
+            planned.task is not None,
+            "A certificate of your own automata is not stored: leave path out.",
+        )
         _require_same_call(Path(path), planned)
     plain = plain_copy(model, planned.lengths[-1])
     with_margin = {*planned.lengths} if planned.margins else {planned.lengths[-1]}

@@ -64,6 +64,14 @@ class HuggingFaceModel(HeadModel):
         ordinary = ProbeTokens(content, (), length)
         self.tokens = beginning(ordinary, prepend_bos, special_tokens(*configs).get("bos_token_id"))
 
+    @property
+    def device(self) -> torch.device:
+        """See `HeadModel.device`. For an offloaded embedding, the device that accelerate will load
+        it on.
+        """
+        runs_on = getattr(getattr(self.embed, "_hf_hook", None), "execution_device", None)
+        return super().device if runs_on is None else torch.device(runs_on)
+
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
         """Return patterns in float32, on the CPU."""
         patterns = self._patterns(tokens)
@@ -91,7 +99,7 @@ class HuggingFaceModel(HeadModel):
             f"The {self.name} has shift_first='own' and shifted values, so that no effective pattern of its heads is "
             "exact: use raw patterns (`ihlab.interp.sources.attention_patterns`).",
         )
-        betas = [gauge_fixed(shift.beta.detach().float().cpu()) for shift in shifts]
+        betas = [gauge_fixed(_beta(shift)) for shift in shifts]
         return torch.stack(list(map(effective_pattern, patterns, betas)))
 
     @property
@@ -153,7 +161,8 @@ class HuggingFaceModel(HeadModel):
             )
         attention = block.self_attn
         if kind == "result":
-            weight = attention.o_proj.weight.detach().T.unflatten(0, (self.n_heads, -1))
+            with loaded(attention.o_proj):
+                weight = attention.o_proj.weight.detach().T.unflatten(0, (self.n_heads, -1))
 
             def read(z: Tensor) -> Tensor:
                 function(torch.einsum("bphd,hdm->bphm", z, weight.to(z)))
@@ -264,6 +273,23 @@ class BridgedModel(HuggingFaceModel):
 
     def _logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         return self.module(tokens, return_type="logits").float()
+
+
+@contextmanager
+def loaded(module: nn.Module) -> Iterator[None]:
+    """Load a module's own weights while the context is open, if accelerate has offloaded them."""
+    if not hasattr(module, "_hf_hook"):
+        yield
+        return
+    from accelerate.utils import align_module_device  # type: ignore[import-untyped]
+
+    with align_module_device(module):
+        yield
+
+
+def _beta(shift: Any) -> Float[Tensor, "kv_head window"]:
+    with loaded(shift):
+        return shift.beta.detach().float().cpu()
 
 
 @contextmanager

@@ -164,6 +164,7 @@ def test_other_refusals_name_the_cause(tmp_path):
         "n_ctx=8": lambda: certify(small(0, positional="learned"), TASK, [9]),
         "dropout": lambda: certify(small(0, dropout=0.1).train(), TASK),
         "own automata": lambda: certify(model, None, [3], questions=[own]).save(tmp_path / "x"),
+        "leave path out": lambda: certify(model, None, [3], questions=[own], path=tmp_path / "x"),
         "sequence of 2 tokens": lambda: certify(model, TASK, [2]),
         "from 2 to 4096": lambda: certify(model, TASK, [5000]),
         "at least one question": lambda: certify(model, TASK, questions=[]),

@@ -264,3 +264,18 @@ def test_without_logits_nothing_can_be_ablated(batch):
         ablate_heads(
             bare, InductionTask(vocab_size=50, length=16).batch(2, np.random.default_rng(0)), []
         )
+
+
+@pytest.mark.parametrize("kept", [{}, {"model.layers.0": "cpu", "model.rotary_emb": "cpu"}])
+def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kept, tmp_path):
+    whole = made("kv_shift").eval()
+    whole.save_pretrained(tmp_path / "saved")
+    parts = ("embed_tokens", "layers.0", "layers.1", "norm", "rotary_emb")
+    places = dict.fromkeys(["lm_head", *(f"model.{part}" for part in parts)], "disk") | kept
+    options = {"device_map": places, "offload_folder": str(tmp_path / "offload")}
+    model = type(whole).from_pretrained(tmp_path / "saved", **options)
+    batch = InductionTask(vocab_size=50, length=16).batch(4, np.random.default_rng(0))
+    found, right = head_scores(model, batch), head_scores(whole, batch)
+    pd.testing.assert_frame_equal(found, right, atol=1e-4)
+    with pytest.raises(ConfigError, match=r"offloaded.*load the model without device_map"):
+        from_hf(model)
