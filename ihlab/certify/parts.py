@@ -14,7 +14,7 @@ import torch
 from ihlab.certify.plain import opened_transformer
 from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
-from tasks.config import choose
+from tasks.config import choose, require, shown
 
 DIRECT = "direct path"
 SHIFTED = {"key": "key_shift", "value": "value_shift"}
@@ -36,6 +36,7 @@ def left_out(source: Any, parts: Sequence[str]) -> Transformer:
     Raises `ConfigError` for another part, with the nearest name, and for models as `certify` does.
     """
     model = opened_transformer(source)
+    require(not isinstance(parts, str), f"without is {shown(parts)}, but must be a list of parts.")
     if not parts:
         return model
     named = [choose("part", name, _parts(model)) for name in parts]

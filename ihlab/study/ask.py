@@ -466,7 +466,10 @@ def claims_of(
             if not (skip_untrained_cells and isinstance(error, NoRunsError)):
                 left[ask.id] = error
     if left:
-        why = str(next(iter(left.values()))).rstrip(".")
+        first = next(iter(left.values()))
+        why = str(first).rstrip(".")
+        if isinstance(first, KeyError):
+            why = f"It has no {first}"
         message = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why}): {', '.join(left)}."
         require(bool(claims), message)
         warnings.warn(message, stacklevel=2)

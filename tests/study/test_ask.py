@@ -141,7 +141,7 @@ def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_ques
         assert [claim.id for claim in claims_of([ask(), of_cell, of_column], STEPS, "")] == [
             "faster"
         ]
-    with pytest.raises(ConfigError, match=r"leaves 1 of 1 .* \('gap'\): gap\."):
+    with pytest.raises(ConfigError, match=r"leaves 1 of 1 .* \(It has no 'gap'\): gap\."):
         claims_of([of_column], STEPS, "")
     with pytest.raises(ConfigError, match="needs 'stepz', but the table has only kind, variant"):
         ratio(A, B, "stepz")(STEPS)
