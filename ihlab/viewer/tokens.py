@@ -111,6 +111,11 @@ def given_rows(tokens: Any, text: Distinct | None, vocabulary: int | None) -> li
 
 def _nested(tokens: Any) -> list[list[Any]]:
     if isinstance(tokens, Tensor | np.ndarray):
+        shape = list(tokens.shape)
+        require(
+            len(shape) in (1, 2),
+            f"tokens has the shape {shape}, but must be [pos] or [batch, pos].",
+        )
         tokens = tokens.tolist()
     if isinstance(tokens, str):
         if re.fullmatch(r"[-\d\s,]+", tokens):  # ids may have commas between them
