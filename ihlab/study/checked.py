@@ -15,6 +15,7 @@ from ihlab.study.ask import (
     TUNING,
     Ask,
     Cell,
+    Measured,
     NoRunsError,
     Number,
     OfCells,
@@ -22,8 +23,8 @@ from ihlab.study.ask import (
     cell_key,
     cell_name,
 )
-from ihlab.study.experiment import PUBLISHED
-from tasks.config import ConfigError, require, shown
+from ihlab.study.experiment import PUBLISHED, SCALES
+from tasks.config import ConfigError, choose, require, shown
 
 Study = Any  # `ihlab.study.study.Study`, which imports this module
 
@@ -57,8 +58,22 @@ def require_study(study: Study) -> None:
     them wrongly.
     """
     name = f"Study '{study.name}'"
+    try:
+        inspect.signature(study.config).bind(*config_arguments(study.config, {}))
+    except TypeError:
+        raise ConfigError(
+            f"{name}: config must be a function of a cell: smoke scale derives its own."
+        ) from None
     for field in ("cells", "asks"):
-        require(len(getattr(study, field)) > 0, f"{name} has no {field}: give it at least one.")
+        value = getattr(study, field)
+        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        require(is_list, f"{name}: {field} is {shown(value)}, but must be a list.")
+        require(len(value) > 0, f"{name} has no {field}: give it at least one.")
+    require(
+        len(study.scales) > 0, f"{name} has no scales: give it at least one of {', '.join(SCALES)}."
+    )
+    for scale in study.scales:
+        choose(f"scale of {name}", scale, SCALES)
     for field in ("cells", "smoke_cells"):
         _require_cells_apart(f"{name}, {field}", getattr(study, field))
     known = [*study.cells, *study.smoke_cells]
@@ -121,6 +136,8 @@ def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
 
 def _require_seeds(study: Study, words: str, cell: Cell) -> None:
     seeds, tuned = of_cell(study.seeds, cell), of_cell(study.tuned, cell)
+    is_list = isinstance(seeds, Sequence | np.ndarray) and not isinstance(seeds, str)
+    require(is_list, f"{words}: seeds is {shown(seeds)}, but must be a list of numbers.")
     _require_counted_once(words, "seed", seeds)
     if tuned is None:
         return
@@ -143,6 +160,11 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
 
 def _require_counted_once(words: str, kind: str, seeds: Sequence[int]) -> None:
     require(len(seeds) > 0, f"{words} has no {kind}s: give it at least one.")
+    for seed in seeds:
+        whole = isinstance(seed, int | np.integer) and bool(seed >= 0)
+        require(
+            whole, f"{words}: a {kind} is {shown(seed)}, but must be a whole number, at least 0."
+        )
     repeated = _repeated(seeds)
     require(repeated is None, f"{words} has the {kind} {repeated} twice, but a run counts once.")
 
@@ -212,14 +234,22 @@ def _try_without_numbers(number: Number, words: str, known: Sequence[Cell]) -> N
     columns = dict.fromkeys(("kind", *known[0], *OF_A_RUN))
     try:
         with warnings.catch_warnings(action="ignore"):
-            number(pd.DataFrame(rows, columns=list(columns)))
+            measured = number(pd.DataFrame(rows, columns=list(columns)))
     except NoRunsError as error:
         measured_too = error.cell is None or not {*error.cell} <= {*known[0]}
         require(measured_too, f"{words}: the study does not train {error.cell}.")
     except RepeatedSeedError as error:
         raise ConfigError(f"{words}: {error}") from None
-    except Exception:  # it needs measurements
-        pass
+    except Exception as error:  # it needs measurements
+        unknown = isinstance(error, NameError) and not isinstance(
+            error, pd.errors.UndefinedVariableError
+        )
+        require(not unknown, f"{words}: its number raises NameError: {error}.")
+    else:
+        require(
+            isinstance(measured, Measured),
+            f"{words}: its number is {shown(measured)}, but must be a Measured.",
+        )
 
 
 def _repeated(values: Iterable[Hashable]) -> Hashable | None:

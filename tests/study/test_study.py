@@ -296,6 +296,13 @@ def asks(*numbers):
             "leaves out b, so it counts the runs of 2 cells as seeds of one",
         ),
         (asks(None), "must be a function of the table"),
+        ({"asks": None}, "asks is None, but must be a list"),
+        ({"seeds": [-1]}, "must be a whole number, at least 0"),
+        ({"seeds": "ab"}, "seeds is 'ab', but must be a list of numbers"),
+        ({"config": lambda: None}, "config must be a function of a cell"),
+        ({"scales": {"laptpo": {}}}, "did you mean 'laptop'"),
+        (asks(lambda data: absent), "raises NameError"),  # noqa: F821
+        (asks(lambda data: 3.0), "must be a Measured"),
         (asks(on_table(lambda data: data, mean_over_seeds("x", {"a": "x"}))), "2 rows of seed 0"),
     ],
 )
