@@ -87,7 +87,7 @@ class Slice:
 def tests(slice_: Slice) -> list[str]:
     """Return the command of the device's tests, with a machine-readable report."""
     chosen = (
-        "device_cuda" if slice_.device == "cuda" else "device_cpu and decoding and rope"
+        "device_cuda" if slice_.device == "cuda" else "device_cpu and decoding and gpt2"
     )  # one test is enough
     report = f"--junit-xml={slice_.out / 'tests.xml'}"
     return [
@@ -111,16 +111,20 @@ def speed(slice_: Slice) -> list[str]:
     return [sys.executable, str(HERE / "gpu_speed.py"), *places, "--device", slice_.device]
 
 
+def _all_but_code(folder: str, names: list[str]) -> list[str]:
+    """Return the names of a folder that no study reads: neither code, published data nor folders."""
+    read = (".py", "_origin.csv")
+    return [name for name in names if not (name.endswith(read) or Path(folder, name).is_dir())]
+
+
 def reproduce(name: str, weights: bool = False, share: float = 1.0) -> Stage:
     """Return the stage of a figure at the slice's scale. Its runs have their own folder."""
 
     def command(slice_: Slice) -> list[str]:
-        places = [
-            "--runs",
-            str(slice_.work / "runs" / name),
-            "--figures",
-            str(slice_.work / "figures"),
-        ]
+        figures = slice_.work / "figures"
+        studies = HERE.parent / "figures"  # without their tables
+        shutil.copytree(studies, figures, ignore=_all_but_code, dirs_exist_ok=True)
+        places = ["--runs", str(slice_.work / "runs" / name), "--figures", str(figures)]
         how = ["--scale", slice_.scale, "--device", slice_.device, "--jobs", str(slice_.jobs)]
         return [sys.executable, "-m", "ihlab", "reproduce", name, *how, *places]
 

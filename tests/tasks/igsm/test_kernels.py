@@ -41,6 +41,6 @@ def test_operands_have_the_law_of_step_f(pool, start, n_operands, stream):
     for _ in range(10_000):
         draw_equation(7, n_operands, given, must, True, equations, stream)
         terms = equations.terms[7, : equations.n_terms[7]].tolist()
-        seen[frozenset(terms + ["constant"] * (equations.constant[7] >= 0))] += 1
+        seen[frozenset(terms + ["constant"] * int(equations.constant[7] >= 0))] += 1
     assert seen.keys() <= law.keys()
     assert chisquare([seen[case] for case in law], [10_000 * p for p in law.values()]).pvalue > 1e-3
