@@ -25,9 +25,10 @@ from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, described
 from ihlab.study.study import Run, Study, cells
 from ihlab.sweep.results import first_reach
-from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
+
+from .gauge import angular_distance, coordinates, paper_distance
 
 LOW, HIGH = -0.5, 1.5
 """Range of alpha1 and beta1 at the start: the square [0, 1] and a margin of half its side."""

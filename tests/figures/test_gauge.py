@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.theory.gauge import coordinates
+from figures.basin_map.gauge import coordinates
 
 pytestmark = pytest.mark.slow
 
