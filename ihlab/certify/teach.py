@@ -18,6 +18,7 @@ from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback
 from ihlab.training.train import train
+from tasks.config import require, shown
 
 QUESTIONS, DRAWN = 48, 5
 """Questions of each length that an attack searches, or that random lessons ask; sequences drawn for
@@ -58,6 +59,9 @@ def train_until_proved(
     A finished run is returned unchanged. An interrupted one is resumed, on the CPU bit for bit.
     Raises `ConfigError` as `train`, `certify` and `attack` do.
     """
+    require(
+        isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig."
+    )
     if not isinstance(config, TaughtConfig):
         wanted = tuple(lengths or [config.task.length])
         config = taught(config, Lessons(lengths=wanted, rows=rows, start=start, every=every))  # type: ignore[arg-type]

@@ -302,10 +302,10 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
     if isinstance(heads, pd.DataFrame):
-        heads = heads.loc[heads["matches_prefix"], ["layer", "head"]]
-    pairs = np.array(heads, int).reshape(-1, 2).tolist()
+        heads = heads.loc[heads["matches_prefix"], ["layer", "head"]].to_numpy()
+    pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
     require_heads(size, pairs)
-    return list(dict.fromkeys(map(tuple, pairs)))
+    return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))
 
 
 def _some(heads: list[Head], n: int, rng: np.random.Generator) -> list[Head]:

@@ -2,8 +2,9 @@
 exact.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from numbers import Integral
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ihlab.model.transformer import Transformer
@@ -36,11 +37,21 @@ def transformer_only(
 
 
 def require_heads(size: Any, heads: Iterable[Any]) -> None:
-    """Raise `ConfigError` for a head (layer, head) that does not exist.
+    """Raise `ConfigError` for a head (layer, head) that does not exist, and for anything except
+    pairs of integers.
 
     `size` has `n_layers` and `n_heads`: a model's config, or a `HeadModel`.
     """
-    for layer, head in heads:
+    for each in heads:
+        pair = (
+            isinstance(each, Sequence)
+            and len(each) == 2
+            and all(isinstance(number, Integral) for number in each)
+        )
+        require(
+            pair, f"heads holds {each!r}, but must be pairs (layer, head), as in [(1, 0), (1, 3)]."
+        )
+        layer, head = each
         require(
             0 <= layer < size.n_layers and 0 <= head < size.n_heads,
             f"There is no head {layer}.{head}: the model has layers 0 to {size.n_layers - 1} with heads 0 to "

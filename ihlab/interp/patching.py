@@ -22,7 +22,7 @@ from ihlab.measure.probe import padding_id
 from ihlab.model.lens.padding import mask_of
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
-from tasks.config import choose, require
+from tasks.config import choose, require, shown
 
 INTO = ("q", "k", "v")
 
@@ -164,6 +164,11 @@ def _check(
         f"The receiver {receiver} is not in a later layer than the sender {sender}.",
     )
     require_direct_paths(model, sender[0], receiver[0])
+    for name, ids in (("tokens", tokens), ("source", source)):
+        require(
+            isinstance(ids, Tensor),
+            f"{name} is {shown(ids)}, but must be a tensor of ids [batch, pos].",
+        )
     require(
         tokens.shape == source.shape,
         f"source is {list(source.shape)}, but must have the shape of tokens, {list(tokens.shape)}.",

@@ -177,6 +177,11 @@ def require_causal(
         "does not sum to 1",
         "give patterns after the softmax, of a model in evaluation mode",
     )
+    _refuse(
+        (wide < -SUM_ERROR).any(dim=-1),
+        "holds negative numbers",
+        "give patterns, not the scores before the softmax",
+    )
     if real is not None:
         to_padding = wide.masked_fill(real.to(wide.device)[:, None, None, :], 0).sum(dim=-1)
         _refuse(

@@ -67,17 +67,25 @@ def route_contributions(
 
     A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to
     z. Those of the key routes do not, because a softmax is not linear. Raises `ConfigError` for a
-    model without shift, and as `require_routes` does.
+    layer without shift, for a column outside its window, and as `require_routes` does.
     """
-    window, contributions = _window(model), {}
+    window, contributions = _window(model, layer), {}
     columns = (None, *range(window))
+    by_value = dict[int | None, Tensor]()
     for key, value in routes or product(columns, repeat=2):
+        route = Route(key, value)
+        require(
+            {key, value} <= {*columns},
+            f"{route} names a column that the shift lacks: its columns are 0 to {window - 1}.",
+        )
         # With one column of values alone, z is what this column contributes.
         others = [column for column in range(window) if value not in (None, column)]
-        read = _z(model, tokens, layer, beta=others)
+        if value not in by_value:
+            by_value[value] = _z(model, tokens, layer, beta=others)
+        contribution = by_value[value]
         if key is not None:
-            read = read - _z(model, tokens, layer, beta=others, alpha=[key])
-        contributions[Route(key, value)] = read
+            contribution = contribution - _z(model, tokens, layer, beta=others, alpha=[key])
+        contributions[route] = contribution
     return contributions
 
 
@@ -166,10 +174,15 @@ def _hook_z(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
-def _window(model: Transformer) -> int:
+def _window(model: Transformer, layer: int) -> int:
     require_routes(model.cfg)
     require(
         model.cfg.shifted,
         f"The model's attention is {model.cfg.attention!r}, which has no routes; 'kv_shift' has routes.",
+    )
+    n_layers = model.cfg.n_layers
+    require(
+        0 <= layer < n_layers,
+        f"Layer {layer} does not exist: the model has layers 0 to {n_layers - 1}.",
     )
     return model.cfg.shift_window

@@ -59,7 +59,7 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
 
     The copies are head 0 and the last `copies` - 1 heads; the other layers get as many additional
     heads, whose weights are 0. So the logits stay as they are. Raises `ConfigError` for grouped
-    keys.
+    keys, an unknown layer and no copies.
     """
     cfg, extra = model.cfg, copies - 1
     require(
@@ -67,6 +67,8 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
         f"n_key_value_heads is {cfg.kv_heads}, but must be n_heads={cfg.n_heads}: a head that shares its keys cannot "
         "be split.",
     )
+    require(0 <= layer < cfg.n_layers, f"layer is {layer}, but must be in 0 .. {cfg.n_layers - 1}.")
+    require(copies >= 1, f"copies is {copies}, but must be at least 1.")
     slopes = cfg.alibi_slopes
     if slopes is not None:
         of_layers = [cfg.slopes_in(i) or () for i in range(cfg.n_layers)]

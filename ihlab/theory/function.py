@@ -28,7 +28,8 @@ def IH(
     - "all": s = 1 .. L, what plain causal attention sees. Its first key is zero and its last is
       x_{L-1}.
 
-    Raises `ConfigError` for sigma <= 0, an unknown `keys`, or too few tokens.
+    Raises `ConfigError` for sigma <= 0, an unknown `keys`, numbers that are not finite, or too few
+    tokens.
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     first, last = KEYS[choose("set of keys", keys, KEYS)]
@@ -37,6 +38,7 @@ def IH(
         n_pos + last >= first,
         f"x has {n_pos} tokens, but IH with keys={keys!r} needs {first - last}.",
     )
+    require(bool(x.isfinite().all()), "x holds a number that is not finite.")
     before = torch.cat([torch.zeros_like(x[..., :1, :]), x[..., :-1, :]], dim=-2)  # x_{s-1}
     inside = slice(first - 1, n_pos + last)
     distance = torch.arange(n_pos - 1, -1, -1, dtype=x.dtype, device=x.device)

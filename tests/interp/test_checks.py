@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.patching import path_patch
 from ihlab.interp.routes import route_effects
@@ -21,3 +22,10 @@ def test_each_names_itself_and_the_conversion(name, batch):
     message = rf"^{name} needs an ihlab\.Transformer, but .* Linear: .*from_llama"
     with pytest.raises(ConfigError, match=message):
         CALLS[name](torch.nn.Linear(1, 1), batch)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("heads", [[1, 0], [(0, 1.5)], [(0, 1, 2)], ["01"]])
+def test_heads_that_are_no_pairs_are_refused(heads, make_model, batch):
+    with pytest.raises(ConfigError, match=r"but must be pairs \(layer, head\)"):
+        ablate_heads(make_model(), batch, heads)

@@ -30,7 +30,14 @@ def with_nan():
     return pattern
 
 
+def with_a_negative_number():
+    pattern = perfect()
+    pattern[0, 0, 5, 1:3] += torch.tensor([-0.5, 0.5])
+    return pattern
+
+
 WRONG = {
+    "a negative number": (with_a_negative_number, "holds negative numbers at query 5"),
     "a NaN row": (with_nan, "head 0.0 is not finite at query 5 of sequence 0: give attention_mask"),
     "scores": (lambda: torch.randn(1, 1, N, N).tril(), "does not sum to 1"),
     "[key, query]": (lambda: perfect().mT, r"must be \[query, key\]"),

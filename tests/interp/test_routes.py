@@ -86,5 +86,12 @@ def test_together_takes_a_route_from_all_heads_of_a_layer(make_model, tokens):
 
 
 def test_what_cannot_be_ablated_is_named(make_model, tokens):
+    for route in (Route(3, None), Route(0, -1)):
+        with pytest.raises(
+            ConfigError, match="column that the shift lacks: its columns are 0 to 2"
+        ):
+            route_contributions(make_model(), tokens, 0, [route])
+    with pytest.raises(ConfigError, match="Layer 2 does not exist: the model has layers 0 to 1"):
+        route_contributions(make_model(), tokens, 2)
     with pytest.raises(ConfigError, match="attention is 'vanilla', which has no routes"):
         route_contributions(make_model(attention="vanilla"), tokens, 0)

@@ -59,3 +59,8 @@ def test_a_norm_and_shared_keys_are_refused():
         rotate(Transformer(cfg.replace(norm="none", bias=True)))
     with pytest.raises(ConfigError, match="n_key_value_heads is 1, but must be n_heads=2"):
         split_head(Transformer(cfg), 0, 2)
+    whole = Transformer(cfg.replace(n_key_value_heads=2))
+    with pytest.raises(ConfigError, match=r"layer is 1, but must be in 0 \.\. 0"):
+        split_head(whole, 1, 2)
+    with pytest.raises(ConfigError, match="copies is 0"):
+        split_head(whole, 0, 0)

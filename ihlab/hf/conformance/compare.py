@@ -144,8 +144,14 @@ def takes(model: Any, name: str) -> bool:
 
 
 def positions_of(model: Any) -> float:
-    """Return how many positions a model has."""
-    return getattr(model.config, "max_position_embeddings", None) or math.inf
+    """Return how many positions a model has. Rotary embeddings that are not scaled have no end."""
+    config = model.config
+    ropes = getattr(config, "rope_parameters", None) or {}
+    kinds = {
+        rope.get("rope_type") for rope in (ropes, *ropes.values()) if isinstance(rope, dict)
+    } - {None}
+    most = getattr(config, "max_position_embeddings", None)
+    return math.inf if most is None or kinds == {"default"} else most
 
 
 def in_chunks(

@@ -156,7 +156,20 @@ def _by_document(
     has_starts = kernel.documents == "cu_seqlens"
     if has_starts:
         require(rows == 1, f"{name}: the batch has {rows} rows, but must have 1 with cu_seqlens.")
+        require(
+            int(documents[-1]) == length,
+            f"{name}: cu_seqlens ends at {int(documents[-1])}, not {length}.",
+        )
+        n = len(documents) - 1
+        require(
+            states is None or len(states) == n,
+            f"{name}: {n} documents need as many initial states.",
+        )
     else:
+        require(
+            documents.shape == (rows, length),
+            f"{name}: seq_idx is {list(documents.shape)}, not {[rows, length]}.",
+        )
         require(states is None, f"{name}: the stand-in takes no initial states with seq_idx.")
     if name == "causal_conv1d_fn":
         require(

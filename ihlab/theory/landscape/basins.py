@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ihlab.theory.landscape.forms import evaluate
+from tasks.config import require
 
 INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
 
@@ -47,8 +48,9 @@ def basins(n_tokens: int, points: int = 61) -> pd.DataFrame:
     to 1.
 
     Columns: alpha1, beta1 (centres of the grid's cells), `basin`, and `decided`, the time at which
-    the basin is decided. Raises `ConfigError` for T below 5.
+    the basin is decided. Raises `ConfigError` for T below 5 and for fewer than 2 points.
     """
+    require(points >= 2, f"points is {points}, but must be at least 2.")
     centres = (np.arange(points) + 0.5) / points
     alpha1, beta1 = (grid.ravel() for grid in np.meshgrid(centres, centres))
     basin, decided = decide(alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens)

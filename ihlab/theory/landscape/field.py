@@ -7,6 +7,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from ihlab.theory.landscape.forms import evaluate
+from tasks.config import require
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ def field(
     and beta1.
 
     On the square alpha2 = 1 - alpha1, so the slope in alpha1 is dL/dalpha1 - dL/dalpha2, and
-    likewise in beta1. Raises `ConfigError` as `loss` does.
+    likewise in beta1. Raises `ConfigError` as `loss` does, and for fewer than 2 points.
     """
+    require(points >= 2, f"points is {points}, but must be at least 2.")
     axis = np.linspace(low, high, points)
     beta1 = axis[:, None]
     value, by = evaluate((axis, 1 - axis, beta1, 1 - beta1), n_tokens, form, other)

@@ -39,8 +39,8 @@ def simulate(
     d_model) entries.
 
     `d_model` None means orthonormal embeddings, the limit: one sample, no error. `repeat` is i, the
-    position that the last token repeats. Raises `ConfigError` unless 1 < i < T - 1, for fewer than
-    2 samples, and parameters that are not finite.
+    position that the last token repeats. Raises `ConfigError` unless 1 < i < T - 1, for T below 5,
+    fewer than 2 samples, and parameters that are not finite.
     """
     require(
         d_model is None or samples >= 2, f"samples is {samples}, but an error bar needs at least 2."
@@ -66,6 +66,7 @@ def inner_products(
     """Return u_i . u_j of random embeddings u (the model depends only on these), or the identity if
     d_model is None.
     """
+    require(n_tokens >= 5, f"n_tokens is {n_tokens}, but must be at least 5.")
     if d_model is None:
         return torch.eye(n_tokens, dtype=torch.float64)[None]
     require(d_model >= 1, f"d_model is {d_model}, but must be at least 1.")
