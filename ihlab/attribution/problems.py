@@ -305,10 +305,21 @@ def problem(
     real = prompts_mask(model, clean, attention_mask)
     if real is not None and not padded_right(real):
         order = real_first(real)
-        back, own = order.argsort(dim=1), function
         clean, corrupted = in_order(clean, order, 1), in_order(corrupted, order, 1)
-        function = lambda logits: own(in_order(logits, back, 1))  # noqa: E731
+        function = _of_positions(function, order)
     return _checked(Problem(model, clean, corrupted, function))
+
+
+def _of_positions(metric: Metric, order: Int[Tensor, "batch pos"]) -> Metric:
+    """Return a metric that gets logits at the positions that the prompts had before `order` moved
+    their padding to the end.
+    """
+    back = order.argsort(dim=1)
+
+    def reordered(logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, " batch"]:
+        return metric(in_order(logits, back, 1))
+
+    return reordered
 
 
 def pair_problem(
@@ -382,6 +393,9 @@ def counted(problem: Problem) -> Iterator[dict[str, float]]:
     passes = {"forward": 0.0, "backward": 0.0}
     depth = 0
 
+    def count(name: str, share: float) -> None:
+        passes[name] += share
+
     def before(module: nn.Module, args: Any) -> None:
         nonlocal depth
         depth += 1
@@ -394,10 +408,9 @@ def counted(problem: Problem) -> Iterator[dict[str, float]]:
         if depth or shape[2:] != (problem.model.d_vocab,):
             return
         share = shape[:2].numel() / problem.clean.numel()
-        passes["forward"] += share
+        count("forward", share)
         if logits.requires_grad:
-            back = lambda _: passes.update(backward=passes["backward"] + share)  # noqa: E731
-            logits.register_hook(back)
+            logits.register_hook(lambda gradient: count("backward", share))
 
     with (
         register_module_forward_pre_hook(before),

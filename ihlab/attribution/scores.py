@@ -1,10 +1,11 @@
 """Scores of methods against exact effects: ranks, recall, signs, faithfulness and cost."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
@@ -202,11 +203,15 @@ class ProblemScores:
 
 def drawn(problem: Problem, method: str, nodes: str) -> list[Float[np.ndarray, " node"]]:
     """Return the estimates of a control, one array for each of its draws."""
-    draws = {"constant": 0, "previous-position": len(problem.nodes(nodes)), "random": DRAWS}
-    estimates, control = [], cast(Callable[..., Tensor], METHODS[method])
-    for draw in range(max(1, draws[method])):
-        options = [draw] if draws[method] else []
-        estimates.append(over_prompts(control(problem, nodes, *options)))
+    option, draws = {
+        "constant": (None, 1),
+        "previous-position": ("start", len(problem.nodes(nodes))),
+        "random": ("seed", DRAWS),
+    }[method]
+    estimates = []
+    for draw in range(draws):
+        options = {option: draw} if option else {}
+        estimates.append(over_prompts(torch.as_tensor(METHODS[method](problem, nodes, **options))))
     return estimates
 
 

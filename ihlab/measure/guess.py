@@ -30,5 +30,5 @@ def guess_of(batch: Batch, counted: Bool[np.ndarray, "batch pos"] | None = None)
             if token in possible:
                 seen.add(token)
             if wanted and answer != token and answer in seen:
-                hits += 1 / len(seen - {token})
+                hits += 1 / (len(seen) - (token in seen))
     return float(max(commonest, itself, hits) / asked.sum())

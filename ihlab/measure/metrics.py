@@ -147,9 +147,10 @@ def slices(batch: Batch) -> list[tuple[str, int]]:
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice gathered"]:
     """Mark the positions of `EvaluationBatch.index` whose answers belong to each slice."""
     answered = batch.answers != IGNORE
+    of_group = {group: by_position(group, batch) for group in batch.groups}
     members = np.zeros((len(slices), *answered.shape), dtype=bool)
     for member, (group, value) in zip(members, slices, strict=True):
-        member[:] = answered & (by_position(group, batch) == value)
+        member[:] = answered & (of_group[group] == value)
     return torch.from_numpy(members[:, answered | (batch.targets != IGNORE)])
 
 

@@ -239,15 +239,18 @@ class Setting:
             ranks[name] = rank_correlations(size[None], np.abs(truth)[None])[0]
         true, largest = self._scores.true.sum(), np.abs(effect).argmax()
         of_largest = estimate[largest] / effect[largest] if effect[largest] else np.nan
-        return [
-            *(ranks.get(name, np.nan) for name in TRUTHS),
-            tied[largest] / tied.sum(),
-            common["recall"],
-            common["sign_errors"] / true if true else np.nan,
-            of_largest,
-            common["regret"],
-            self._scores.worst_ablation(estimate),
-        ]
+        values = {
+            "rank": ranks["exact"],
+            "reverse_rank": ranks["exact-reverse"],
+            "shapley_rank": ranks.get("shapley", np.nan),
+            "first": tied[largest] / tied.sum(),
+            "recall": common["recall"],
+            "sign_errors": common["sign_errors"] / true if true else np.nan,
+            "largest": of_largest,
+            "regret": common["regret"],
+            "worst_ablation": self._scores.worst_ablation(estimate),
+        }
+        return [values[name] for name in SCORES]
 
     def scores_of_control(self, method: str) -> list[float]:
         """Return the `SCORES` of a control: means over its draws. `largest` says nothing there."""

@@ -48,7 +48,7 @@ def export(
     shift open with `trust_remote_code=True`, or after `import ihlab.hf`.
 
     The folder may hold an export of the same model, also a part of one. Raises `ConfigError` as
-    `load` does, for a folder with other files, and for a model that neither class can hold: a
+    `load` does, for a folder with other files, and for a model that neither class can hold:
     hand-set weights, or a shift with learned positions.
     """
     folder = as_folder("folder", folder)

@@ -94,15 +94,15 @@ def learning_rate(config: RunConfig, step: int) -> float:
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
+    if config.schedule == "constant":
+        return config.lr
+    if config.schedule == "trapezoid":
+        falling = config.horizon - constant_steps(config)  # 0 if the run has fewer than five steps
+        return config.lr * min(1.0, (config.horizon - step) / max(1, falling))
     done = (step - config.warmup) / max(1, config.horizon - config.warmup)
-    falling = max(1, config.horizon - constant_steps(config))  # at least 1: a run may be short
-    factors = {
-        "constant": 1.0,
-        "linear": 1 - done,
-        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
-        "trapezoid": min(1.0, (config.horizon - step) / falling),
-    }
-    return config.lr * factors[config.schedule]
+    if config.schedule == "cosine":
+        return config.lr * (0.5 * (1 + math.cos(math.pi * done)))
+    return config.lr * (1 - done)
 
 
 def microbatches(
