@@ -336,8 +336,10 @@ class Training:
         reported = time.perf_counter()
         ended = self._conclude_reached()  # True if too few members are left
         last = self.step if ended else config.steps
-        batches: Iterator[list[TrainingBatch]] = prefetch(self.batches, self.step, last)
-        if self.book is not None:  # the next batch needs the lessons found after this step
+        batches: Iterator[list[TrainingBatch]]
+        if self.book is None:
+            batches = prefetch(self.batches, self.step, last)
+        else:  # the next batch needs the lessons found after this step
             batches = map(self.batches, range(self.step, last))
         for pieces in batches:
             self.train_step(pieces)

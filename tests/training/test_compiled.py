@@ -119,6 +119,35 @@ def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small
     assert found["gap"] < 1e-4
 
 
+TRACED = """
+    import torch
+    from itertools import islice
+    from ihlab import Transformer
+    from ihlab.measure.gathered import training_batch
+    from ihlab.measure.loss import summed_loss
+    from tests.model import covering
+
+    tokens = torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(0))
+    targets = torch.full_like(tokens, -100).scatter(1, torch.tensor([[3, 7]] * 3), 5)
+    batch = training_batch(tokens.numpy(), targets.numpy())
+    gathered = (batch.tokens, batch.index, batch.targets, batch.queries)
+    configs = map(covering.config, covering.pairs())
+    for config in islice((c for c in configs if c.unembedding == "linear"), 0, None, 8):
+        torch.compiler.reset()
+        model = Transformer(config).eval()
+        traced = torch.compile(summed_loss, fullgraph=True, backend="eager")
+        for arguments in (gathered, (tokens, None, tokens.flatten())):
+            torch.testing.assert_close(traced(model, *arguments), summed_loss(model, *arguments))
+"""
+
+
+@pytest.mark.slow
+def test_the_training_loss_of_every_eighth_model_is_one_graph():
+    """Else torch trains it in pieces, or uncompiled, and says nothing."""
+    done = python(textwrap.dedent(TRACED))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture
 def resets(monkeypatch):
     """Count how often all graphs are forgotten."""
