@@ -1,4 +1,4 @@
-"""The picture of the cost curves: time in the upper row, memory in the lower, one column per size."""
+"""The pictures of costs: a training step's time and memory, one column per size; the tools' time."""
 
 from pathlib import Path
 
@@ -31,6 +31,25 @@ def draw_costs(
     write_picture(picture, path)
 
 
+@printed
+def draw_growth(points: pd.DataFrame, exponents: dict[str, float], path: Path) -> None:
+    """Draw the seconds of each tool (`name`) over the size that grows, both logarithmic."""
+    picture = new_figure(2.6 * len(exponents), 2.9)
+    for axes, (name, exponent) in zip(
+        picture.subplots(1, len(exponents), sharey=True), exponents.items(), strict=True
+    ):
+        part = points[points["name"] == name]
+        low, high = zip(*((min(turns), max(turns)) for turns in part["seconds"]), strict=True)
+        axes.plot(part["value"], part["median"], color=BLUE, marker="o", ms=4)
+        axes.fill_between(part["value"], low, high, color=BLUE, alpha=0.18, linewidth=0)
+        tool, size = name.rsplit(", ", 1)
+        axes.set_title(f"{tool.replace('`', '')}\nexponent {exponent:.2f}", fontsize=8, loc="left")
+        axes.set_xlabel(size)
+        _logarithmic(axes, list(part["value"]))
+    picture.axes[0].set_ylabel("seconds")
+    write_picture(picture, path)
+
+
 def _panel(axes: Axes, points: pd.DataFrame, slope: pd.Series, cost: str) -> None:
     """Draw one cost along one axis, both logarithmic, with the exponents in the title."""
     measured, counted, _ = COSTS[cost]
@@ -47,10 +66,14 @@ def _panel(axes: Axes, points: pd.DataFrame, slope: pd.Series, cost: str) -> Non
     axes.set_title(
         f"exponent {slope['measured']:.2f},\ncounted {slope['counted']:.2f}", fontsize=8, loc="left"
     )
+    _logarithmic(axes, list(sizes))
+
+
+def _logarithmic(axes: Axes, sizes: list[int]) -> None:
     axes.tick_params(labelsize=8)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(list(sizes)))
+    axes.xaxis.set_major_locator(FixedLocator(sizes))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:.0f}")
     axes.yaxis.set_major_formatter("{x:g}")

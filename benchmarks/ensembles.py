@@ -1,40 +1,76 @@
-"""Sixteen seeds of Figure 1b's narrowest model: trained stacked as one model, against one run after
-another.
-"""
+"""Seeds of one config: trained stacked as one model, one after another, and in two processes."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from paired import figure, ratio, timed
-from workers import by_turns
+from paired import figure, ratio, take_turns, timed
+from workers import by_turns, processes
 
-STACKED, ALONE = "16 seeds stacked", "one run after another"
+STACKED, ALONE, TWO = "16 seeds stacked", "one run after another", "two processes"
 GOAL = 0.75
+WIDTHS = (8, 32, 128)
+MEMBERS = (4, 16)
 
 
 @dataclass(frozen=True)
 class Side:
-    """A process: the number of members of a stack, and the number of steps of every run."""
+    """A process: how many members it stacks, the steps of a run, and the members."""
 
     stack: int
     steps: int
+    members: int = 16
+    d_model: int = 8
+    compiled: bool = False
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Return the seconds of whole runs, including evaluations and files, and their ratio."""
+    """Return the seconds of whole runs, including evaluations and files, and their ratios."""
     steps = 20 if quick else 100
-    sides = {STACKED: Side(16, steps), ALONE: Side(1, steps)}
+    sides = {
+        STACKED: Side(16, steps, compiled=True),
+        ALONE: Side(1, steps, compiled=True),
+    }
     seconds, losses = by_turns(_prepare, sides, rounds=1, starts=1 if quick else 3)
     apart = np.abs(losses[STACKED] - losses[ALONE]).max()
     assert apart < 1e-3, f"the losses of members stacked and alone are {apart:.2g} apart"
     table = f"Sixteen seeds of {steps} steps: one layer of KV shifting, d_model 8, compiled"
     rows = [figure(table, name, times, "s") for name, times in seconds.items()]
-    return pd.DataFrame(
-        [*rows, ratio(table, STACKED, seconds[STACKED], seconds[ALONE], GOAL, ALONE)]
-    )
+    rows.append(ratio(table, STACKED, seconds[STACKED], seconds[ALONE], GOAL, ALONE))
+    cases = product(WIDTHS[:1] if quick else WIDTHS, MEMBERS[:1] if quick else MEMBERS)
+    for d_model, members in cases:
+        rows += _ways(d_model, members, steps, quick)
+    return pd.DataFrame(rows)
+
+
+def _ways(d_model: int, members: int, steps: int, quick: bool) -> list[dict[str, object]]:
+    """Compare a stack with runs one after another, and with half of them in each of two processes;
+    eager.
+    """
+    half = Side(1, steps, members // 2, d_model)
+    sides = [Side(members, steps, members, d_model), Side(1, steps, members, d_model), half, half]
+    starts = []
+    with tempfile.TemporaryDirectory() as cache:
+        for _ in range(1 if quick else 3):
+            with processes(_prepare, sides, Path(cache)) as ((stacked, alone, *halves), _):
+                ways = {STACKED: stacked, ALONE: alone, TWO: partial(_at_once, halves)}
+                starts.append(take_turns(ways, 1))
+    table = f"Where stacking pays: seeds of {steps} steps, one layer of KV shifting, eager"
+    seconds = {way: np.array([start[way] for start in starts]) for way in (STACKED, ALONE, TWO)}
+    name = f"{members} seeds stacked, d_model {d_model}"
+    return [ratio(table, name, seconds[STACKED], seconds[way], against=way) for way in (ALONE, TWO)]
+
+
+def _at_once(turns: Sequence[Callable[[], float]]) -> float:
+    """Return the seconds of the slowest of turns that are taken at the same time."""
+    with ThreadPoolExecutor(len(turns)) as pool:
+        return max(pool.map(lambda turn: turn(), turns))
 
 
 def _prepare(side: Side) -> tuple[np.ndarray, Callable[[], float]]:
@@ -46,14 +82,20 @@ def _prepare(side: Side) -> tuple[np.ndarray, Callable[[], float]]:
     from ihlab.training.train import train_ensemble
 
     run = figure1_run()
-    model = run.model.replace(d_model=8, n_heads=1, attention="kv_shift")
     run = run.replace(
-        model=model, steps=side.steps, eval_every=side.steps, eval_growth=0.0, checkpoints=2
+        model=run.model.replace(d_model=side.d_model, n_heads=1, attention="kv_shift"),
+        steps=side.steps,
+        eval_every=side.steps,
+        eval_growth=0.0,
+        checkpoints=2,
+        compile=side.compiled,
     )
 
     def losses() -> np.ndarray:
         with tempfile.TemporaryDirectory() as root:
-            runs = train_ensemble(seeds(run, 16), root, "cpu", lambda *_: None, side.stack)
+            runs = train_ensemble(
+                seeds(run, side.members), root, "cpu", lambda *_: None, side.stack
+            )
             return np.array([trained.metrics["eval_loss"].iloc[-1] for trained in runs])
 
     return losses(), timed(losses)

@@ -47,14 +47,14 @@ def by_turns(
     seconds, facts = [], []
     with tempfile.TemporaryDirectory() as cache:
         for _ in range(starts):
-            with _workers(prepare, list(sides.values()), Path(cache)) as (turns, reported):
+            with processes(prepare, list(sides.values()), Path(cache)) as (turns, reported):
                 seconds.append(take_turns(dict(zip(sides, turns, strict=True)), rounds))
                 facts.append(dict(zip(sides, reported, strict=True)))
     return {name: np.array([start[name] for start in seconds]) for name in sides}, facts[0]
 
 
 @contextmanager
-def _workers(
+def processes(
     prepare: Callable[[S], tuple[F, Callable[[], float]]], sides: Sequence[S], cache: Path
 ) -> Iterator[tuple[list[Callable[[], float]], list[F]]]:
     """Start a process for each side; yield their turns and the facts they report.
@@ -63,7 +63,7 @@ def _workers(
     """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOAD))
-    pipes, processes, facts = [], [], []
+    pipes, children, facts = [], [], []
     try:
         for number, side in enumerate(sides):
             ours, theirs = context.Pipe()
@@ -73,13 +73,13 @@ def _workers(
             process.start()
             theirs.close()  # so that our recv raises EOFError instead of hanging if the worker dies
             pipes.append(ours)
-            processes.append(process)
+            children.append(process)
             facts.append(ours.recv())
         yield [_turn(pipe) for pipe in pipes], facts
     finally:
         for pipe in pipes:
             pipe.close()  # ends the worker's loop
-        for process in processes:
+        for process in children:
             process.join()
 
 

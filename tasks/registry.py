@@ -71,7 +71,7 @@ def rule_of(task: Any) -> int:
 
 
 def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
-    """Register all entry points of a group of installed packages.
+    """Register what installed packages declare in a group of entry points.
 
     One that raises an exception of any class is skipped, with a line on standard error. Ctrl-C stops loading.
     """

@@ -110,8 +110,8 @@ def fraction_that_descends(form: str, other: int) -> float:
 
 
 def of_forms(what: str, measure: Callable[[str], float]) -> OfCells:
-    """Return a number of the exact form. Its description also gives this number for the other two
-    forms.
+    """Return a measured number for the exact form. Its description also gives this number for the
+    other two forms.
     """
 
     def number(_: pd.DataFrame) -> Measured:

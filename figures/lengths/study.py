@@ -268,8 +268,8 @@ GRID_OF_16 = for_longer(
 
 
 def shift_helps(model: str, positions: str) -> Ask:
-    """Ask whether a model with the shift reads longer sequences better than two vanilla layers,
-    equally good at 16.
+    """Ask whether a model with the shift does better on longer sequences than two vanilla layers
+    that are as good at 16 tokens.
     """
     kv, vanilla = ({"variant": each, "setting": positions} for each in (model, V2))
 

@@ -77,8 +77,8 @@ def choices(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFr
 
 
 def _headers(problem: Problem, tokens: Sequence[str]) -> Iterator[tuple[int, set[str]]]:
-    """Yield the position of each word that names a step's parameter, and the set of right words
-    there.
+    """Yield the position of each word that names a step's parameter, and the set of words that
+    are right in its place.
     """
     start, known = list(tokens).index("<sol>") + 1, set[Parameter]()
     places = _NAMES[problem.format]

@@ -56,8 +56,8 @@ class Certificate:
     - `margin`: on `worst`, from above: the answer's logit minus the largest other one, before the
       final norm's scale divides both;
     - `bound`: no margin of the set is below it. With one head it is equal to `margin` up to
-      rounding. With margins=False it is NaN at all lengths but the longest, and `worst` is empty in
-      proved rows there.
+      rounding. With margins=False, at all lengths but the longest, `bound` is NaN and `worst` is
+      empty in proved rows.
 
     `model` identifies config and weights (`model_digest`), and `dtype` is the type of the weights.
     `without` names parts that were left out of the model. The other fields are the arguments of the

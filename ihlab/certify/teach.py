@@ -41,8 +41,8 @@ def train_until_proved(
     """Train a run until its model is proved right on every sequence of the task's set, or its steps
     are over.
 
-    From step `start` on, two thirds of each batch are questions in the sequences that the model
-    answers worst. They are found anew every `every` steps, or at the next evaluation. The metrics
+    From step `start` on, two thirds of each batch are the sequences that the model answers
+    worst. They are searched anew every `every` steps, or at the next evaluation. The metrics
     of the run have the column `proved_length`: every sequence up to this length is answered
     rightly. Training ends once it is the largest of the `lengths`.
 

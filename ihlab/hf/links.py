@@ -42,8 +42,8 @@ class Links(NamedTuple):
     def stored(
         self, raw_states: Shaped[Tensor, "batch seen channel"], back: int, after: slice
     ) -> Shaped[Tensor, "batch some back channel"]:
-        """Return what a cache stores after each of the next tokens in a slice: the last vectors,
-        oldest first.
+        """Return what a cache holds after each of the new tokens in the slice `after`: the last
+        vectors, oldest first.
 
         `raw_states` has the vectors stored before, followed by those of the next tokens. Padding is
         skipped, and a vector of another sequence is 0.

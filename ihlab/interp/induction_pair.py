@@ -42,7 +42,7 @@ def find_induction_pair(model: Transformer, batch: Batch | None = None) -> pd.Da
     stripe_without (the same with the path ablated, see `without_key_path`) and their difference
     stripe_fall; with a task's `batch` also loss_rise and accuracy_fall with the path ablated.
     `pair` is true if previous_token reaches `PREVIOUS_LEAST`, prefix_matching `PREFIX_LEAST`, and
-    stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
+    stripe_fall `FALL_LEAST` times induction_stripe. All scores are computed from effective patterns.
 
     A model with one layer gives an empty table. Raises `ConfigError` as
     `ablate_heads` and `head_scores` do.

@@ -122,7 +122,7 @@ def score_routes(
         bias = scores.
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted
-    to. Keys that are not shifted have one route. The bias is -inf at masked keys, plus ALiBi's.
+    to. Keys that are not shifted have one route. The bias is -inf at masked keys, else ALiBi's or 0.
     The cache must have a batch axis and all positions. Raises `ConfigError` for a cache that lacks
     a needed activation, for attention whose scores are not such a sum, and as `require_routes` does.
     """

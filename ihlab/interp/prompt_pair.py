@@ -203,8 +203,8 @@ def _swapped_key(
 
 
 def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
-    """Return the token `hops` hops from `token`, which follows `before`. A hop leads to the latest
-    copy's follower.
+    """Return the token `hops` hops from `token`, which follows `before`. A hop leads from a token to
+    the token after its latest occurrence.
     """
     end = len(before)
     for _ in range(hops):

@@ -18,7 +18,7 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Documents(Past):
-    """The number of each token's document in its sequence."""
+    """Which document of its sequence each token is in, as a number."""
 
     number: Int[Tensor, "batch pos"]
 

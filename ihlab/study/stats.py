@@ -41,8 +41,8 @@ class Estimate:
     below 95%.
 
     `interval_at` returns the interval at a level, unbounded if there are too few seeds for it. It
-    is None for counted numbers. `bound` says which bound of the number the value is
-    (`ratio_of_times`); "": the value is the number itself.
+    is None for counted numbers. `bound`: which bound of the number the value is, if
+    it is one (`ratio_of_times`), else "".
     """
 
     value: float

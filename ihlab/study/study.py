@@ -75,7 +75,7 @@ class Tuned:
     - `by`: how rates are compared. "steps": the fewest steps to 90% accuracy, or the highest
       accuracy if no run gets there. "loss": the lowest held-out loss;
     - `changes`: fields of the config that differ in tuning runs;
-    - `measure`: a function from a tuning run, whose model no claim uses, to its columns;
+    - `measure`: a function from a tuning run to its columns (no claim uses the model of a tuning run);
     - `rate_of`: a function from a cell to the cell whose rate it takes, by default itself.
     """
 

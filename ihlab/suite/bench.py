@@ -86,7 +86,8 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     `HARDER_METRICS`. Inputs, positions and edges are scored at the last step by `HARDER_METRICS`;
     in models of more than two layers only for "key" and the logit difference, and edges in at most
     three layers. The leaderboard ranks methods on the settings of trained models of at most two
-    layers, at the last step. `quick`: of these, only "key" and the logit difference.
+    layers, at the last step. `quick`: of the ranked settings, only those whose corruption is "key"
+    and whose metric is the logit difference.
     `members`: only these. Raises `ConfigError` for a member that is not in the set.
     """
     table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")

@@ -67,8 +67,8 @@ def view_data(
       model, for weights per channel, and if tokens are also mixed elsewhere;
     - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training; null unless the model has
       both;
-    - `field`: the square around these paths, for an induction task with Theorem 3.4's loss on it;
-      null without `path`.
+    - `field`: a square around these paths; for an induction task with the loss of Theorem 3.4 at its
+      points; null without `path`.
 
     The arguments and the errors are those of `ihlab.viewer.view`.
     """

@@ -206,7 +206,7 @@ def assisted(model: Any) -> None:
 
 
 def beams(model: Any) -> None:
-    """Search with beams, and sample several sequences."""
+    """Check generation by beam search and of several sampled sequences."""
     ids = tokens(model, 2, 5)
     options: dict[str, dict[str, Any]] = {
         "beam search": {"num_beams": 4, "num_return_sequences": 2, "do_sample": False},

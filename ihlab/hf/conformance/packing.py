@@ -43,7 +43,7 @@ def collated(sizes: list[int], **convention: bool) -> dict[str, Any]:
 
 
 def numbered(sizes: list[list[int]]) -> torch.Tensor:
-    """Return the number of each token's document [row, pos], counted from 1."""
+    """Return which document of its row each token is in [row, pos], counted from 1."""
     return torch.stack(
         [torch.arange(1, len(row) + 1).repeat_interleave(torch.tensor(row)) for row in sizes]
     )

@@ -5,8 +5,8 @@ and not rotated.
 
 where the first token keeps its own key. k[t - 1] fills channels d/4 to d/2 and 3d/4 to d of each
 head: the slower half of the rotary pairs, which are not rotated here, in keys and queries. The
-angles of the faster half are unchanged. (In the source, queries and keys are normalised before the
-offset, and the frequencies are spread again over that half.)
+angles of the faster half are unchanged. (In the original code, queries and keys are normalised before
+the offset, and the whole range of frequencies is spread over the rotated half.)
 
 It is K-only shifting (equation 5 of arXiv 2411.19574) with fixed weights for each channel: alpha =
 (1, 0) in half of the channels, (0, 1) in the others.

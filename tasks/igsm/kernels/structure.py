@@ -80,7 +80,8 @@ def draw_size(ops: int, limits: Limits, stream: np.ndarray) -> Size:
 
 @numba.njit
 def _two_to(most: int, difficulty: float, stream: np.ndarray) -> int:
-    """Draw one of 2, 3, .. most (at most 4), with weights exp(-(difficulty - c)^2) for c = 0.2, 0.5, 0.8."""
+    """Draw a number from 2 to `most` (which is at most 4): 2, 3 and 4 have the weights exp(-(difficulty - c)^2)
+    with c = 0.2, 0.5 and 0.8."""
     total = 0.0
     for i in range(most - 1):
         total += math.exp(-((difficulty - 0.2 - 0.3 * i) ** 2))
