@@ -146,7 +146,7 @@ def _bench_members(value: int) -> Turn:
 
 
 _ALL = (
-    Growth("`certify`, 16 tokens", "ids", (16, 32, 64, 128), _certify_vocabulary),
+    Growth("`certify`, 16 tokens", "ids", (16, 24, 32, 48), _certify_vocabulary),
     Growth("`certify`, 16 ids", "tokens", (16, 32, 64, 128, 256), _certify_length),
     Growth("`attack`, 64 ids", "tokens", (8, 16, 32, 64), _attack_length),
     Growth(

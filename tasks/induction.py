@@ -85,7 +85,7 @@ class InductionTask(MayHaveBos):
         distinct = self.period or self.length
         require_least(
             self,
-            f": a sequence draws {distinct} distinct ids from min_token={self.min_token} up",
+            f": a sequence draws {distinct} distinct ids from min_token={self.min_token} up, which may be 0",
             vocab_size=distinct + self.min_token,
         )
 

@@ -82,11 +82,7 @@ def _name(place: Place) -> str:
 
 def holding(values: Mapping[Place, Tensor], places: Iterable[Place]) -> Edits:
     """Return edits that replace the activations of `places` by these values."""
-    return {place: partial(_always, values[place]) for place in places}
-
-
-def _always(value: Tensor, _: Tensor) -> Tensor:
-    return value
+    return {place: partial(lambda value, _: value, values[place]) for place in places}
 
 
 def in_each_layer(problem: Problem, *kinds: str) -> list[Place]:

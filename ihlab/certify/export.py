@@ -33,6 +33,8 @@ To check every row, with Python 3.11 or later and nothing else, run
 
 It exits with 0 if every row holds. Otherwise it names the rows that do not, and exits with 1. A row called proved holds
 if the program finds its proof. Any other row holds if the program finds none; its column `worst` is not tested.
+A changed weight is noticed only if a row then no longer holds: that these are the weights of a run, no file here says.
+Export the run's proof again and compare `model.json`.
 
 - `model.json`: the weights as hexadecimal floats, one vector a line. `ids`: the first id, and the last id plus 1.
   `lengths`: numbers of tokens. `own_first`: true if the first token's key and value are not mixed. `alpha` and `beta`

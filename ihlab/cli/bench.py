@@ -28,7 +28,8 @@ def bench(
     """Score attribution methods on the standard set against three truths, or check entries of others.
 
     Args:
-        methods: Names of methods, your own as my_file:my_method, or files with estimates (.json: an entry without
+        methods: Names of methods, your own as my_file:my_method (a function of a problem and a kind of nodes,
+            `help(ihlab.attribution.register_method)`), or files with estimates (.json: an entry without
             scores); by default all methods of ihlab.
         quick: Score only one setting of each small member and kind of nodes: about a minute.
         member: Score only on these members of the standard set.

@@ -29,6 +29,9 @@ def certify(
 
     The proof is about the stored weights in real arithmetic. `ihlab attack` searches for wrong answers of any model.
 
+    With one head and no MLP a proof of 16 ids takes seconds; more heads or an MLP take seconds for each question and
+    length, and may stay unknown.
+
     Exits with 0 if that is proved, with 1 if a sequence is answered wrongly, and with 2 if neither is known.
 
     Args:

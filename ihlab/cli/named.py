@@ -49,7 +49,9 @@ def _imported(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
             raise  # the module itself has a missing import
-        raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
+        raise ConfigError(
+            f"{name!r}: there is no module {module!r} (written without .py) here or installed."
+        ) from None
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:  # SystemExit, say, of a script without an `if __name__` guard

@@ -45,9 +45,10 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
             lock(held)
             write(aside)
             for path in folder.iterdir():
-                same = path == aside or (path.is_file() and _same_content(path, aside / path.name))
+                new = aside / path.name
+                same = path.is_file() and new.is_file() and filecmp.cmp(path, new, shallow=False)
                 require(
-                    same,
+                    same or path == aside,
                     f"{folder} is not empty: give a new or an empty folder. It holds {path.name}.",
                 )
             for path in sorted(aside.iterdir()):
@@ -59,10 +60,6 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
             os.close(held)
-
-
-def _same_content(one: Path, other: Path) -> bool:
-    return other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 def as_folder(what: str, folder: Any) -> Path:

@@ -88,7 +88,8 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     three layers. The leaderboard ranks methods on the settings of trained models of at most two
     layers, at the last step. `quick`: of the ranked settings, only those whose corruption is "key"
     and whose metric is the logit difference.
-    `members`: only these. Raises `ConfigError` for a member that is not in the set.
+    `members`: only these. Raises `ConfigError` for a member that is not in the set, or has no
+    such setting.
     """
     table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")
     for member in members:
@@ -106,6 +107,10 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
         chosen &= plain & ranked
     if members:
         chosen &= table["member"].isin(members)
+    for member in members:
+        require(
+            member in [*table["member"][chosen]], f"{member} has no quick setting: leave quick out."
+        )
     columns = ["member", "step", "corruption", "metric", "nodes"]
     key = table[columns].astype(str).agg("/".join, axis=1)
     return table.assign(key=key, ranked=ranked)[chosen].reset_index(drop=True)

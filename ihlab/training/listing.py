@@ -37,7 +37,7 @@ def runs(root: str | Path = "runs") -> pd.DataFrame:
     - `step`: the step of its last evaluation, out of `steps`; `accuracy`: the accuracy at that
       step;
     - `slices`: the accuracies of groups of answers, where they differ ("hops 1: 0.99, 2: 0.33");
-    - `guess`: the accuracy of a guess (`ihlab.measure.guess`), NaN if `done.json` does not have it;
+    - `guess`: the accuracy of a guess (`ihlab.measure.guess.guess_of`), NaN if `done.json` does not have it;
     - `seconds`: the time of training, NaN unless it is done;
     - `problem`: for a damaged run, a sentence that names the file. All columns except run and
       status are then empty.

@@ -247,6 +247,11 @@ def test_too_few_numbers_are_a_note_and_no_pass(entries):
     assert f"{HEADS}: the entry has scores, but they are missing now" in differences(entry)
 
 
+def test_a_member_without_a_quick_setting_is_named():
+    with pytest.raises(ConfigError, match="hops-vanilla-3-layers has no quick setting"):
+        settings(True, ["induction-vanilla-2", "hops-vanilla-3-layers"])
+
+
 # The leaderboard
 
 
