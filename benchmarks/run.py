@@ -15,6 +15,8 @@ import cost_curves
 import decode
 import ensembles
 import pandas as pd
+import sweeps
+import tools
 import train_step
 import tyro
 import variants
@@ -50,6 +52,14 @@ and the bytes that a step keeps. A laptop ends where 2,000 steps take an hour, w
 use a [GPU](../docs/guides/gpu.md) or a smaller model.
 
 ![Cost curves: time and memory of a training step, as measured and as counted](cost_curves.svg)""",
+    tools.TABLE: """An exponent is the slope of log seconds over log size at the three largest sizes. `certify`
+and `attack` are of the one-layer model with one head of width 8 from [the page on proofs](../docs/proofs.md), whose
+questions grow with the square of its ids; `exact` is of both directions and 64 prompts of 32 tokens.
+
+![Seconds of certify, attack, exact and bench over the size that grows](tools.svg)""",
+    "Where stacking pays": """Below 1, the stack is faster. Stacking saves the calls of small tensor operations, so it
+pays for narrow models on one core; two processes use two cores.""",
+    sweeps.TABLE: """The driver's own time for a run bounds what any number of workers can do.""",
 }
 """The words above a folded table, by the beginning of its title."""
 
@@ -59,6 +69,8 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
     "ensembles": ensembles.measure,
     "wait": wait.measure,
     "cost_curves": cost_curves.measure,
+    "tools": tools.measure,
+    "sweeps": sweeps.measure,
     "variants": variants.measure,
 }
 

@@ -81,9 +81,27 @@ def _waits(folder: Path, quick: bool) -> list[Wait]:
         Wait(
             "`ihlab view`, 20 checkpoints",
             [*ihlab, "view", name, "--out", "page.html"],
-            10.0,
-            "importing torch; the model at every checkpoint",
+            4.0,
+            "importing torch and TransformerLens, 2.5 s; the model at every checkpoint",
             3,
+        ),
+        Wait(
+            "`ihlab train --name small`, 1,000 steps",
+            [*ihlab, "train", "--name", "small"],
+            20.0,
+            "1,000 training steps of 11 ms; 55 evaluations, a sixth; imports",
+        ),
+        Wait(
+            "`ihlab bench --quick`",
+            [*ihlab, "bench", "--quick"],
+            60.0,
+            "exact effects of seven members; the first line comes after 3 s",
+        ),
+        Wait(
+            "`ihlab attack vanilla-2-layers`",
+            [*ihlab, "attack", "vanilla-2-layers"],
+            90.0,
+            "forward passes over changed sequences of 24 questions",
         ),
         Wait(
             "`ihlab reproduce figure1a --from-data`",
