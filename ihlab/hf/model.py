@@ -88,7 +88,7 @@ class KVShiftConfig(PreTrainedConfig):
         )
         rule = kwargs.pop("shift_rule", "taps")  # a field of 0.4.0
         require(
-            rule == "taps", f"shift_rule is {shown(rule)}, but only 'taps' is known since 0.4.0."
+            rule == "taps", f"shift_rule is {shown(rule)}, but only 'taps' is known since 0.5.0."
         )
         super().__post_init__(**kwargs)
 

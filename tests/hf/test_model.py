@@ -161,7 +161,7 @@ REFUSED = [
     ),
     (
         lambda: KVShiftConfig(shift_rule="partial_key_offset"),
-        "shift_rule is 'partial_key_offset', but only 'taps' is known since 0.4.0.",
+        "shift_rule is 'partial_key_offset', but only 'taps' is known since 0.5.0.",
     ),
     (
         lambda: KVShiftConfig(base_model_type="nothing"),
