@@ -15,6 +15,7 @@ import cost_curves
 import decode
 import ensembles
 import pandas as pd
+import step_parts
 import sweeps
 import tools
 import train_step
@@ -52,6 +53,8 @@ and the bytes that a step keeps. A laptop ends where 2,000 steps take an hour, w
 use a [GPU](../docs/guides/gpu.md) or a smaller model.
 
 ![Cost curves: time and memory of a training step, as measured and as counted](cost_curves.svg)""",
+    step_parts.TABLE: """Drawing is the time of the task's kernel; training draws beside the step before.
+"Python between" is what is left of a step: the loop, the learning rate, and the running loss.""",
     tools.TABLE: """An exponent is the slope of log seconds over log size at the three largest sizes. `certify`
 and `attack` are of the one-layer model with one head of width 8 from [the page on proofs](../docs/proofs.md), whose
 questions grow with the square of its ids; `exact` is of both directions and 64 prompts of 32 tokens.
@@ -65,6 +68,7 @@ pays for narrow models on one core; two processes use two cores.""",
 
 PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
     "train_step": train_step.measure,
+    "step_parts": step_parts.measure,
     "decode": decode.measure,
     "ensembles": ensembles.measure,
     "wait": wait.measure,

@@ -27,6 +27,8 @@ SCALED = "ours, keys and values times a learned number"
 backward.
 """
 PLAIN_GOAL, LLAMA_GOAL, SHIFT_GOAL = 1.0, 0.95, 1.05
+FLOOR_GOAL = 1.15
+"""Against the floor: the same operations in one compiled graph without hooks or options."""
 STARTS, ROUNDS, BATCHES = 3, 20, 8
 
 
@@ -86,7 +88,7 @@ def _case(curve: str, quick: bool) -> list[dict[str, object]]:
         f"{PLAIN}, eager": Side(run, PLAIN, compiled=False),
     }
     if curve == V2:
-        sides |= {f"{model}, compiled": Side(run, model) for model in (EVERYWHERE, LLAMA)}
+        sides |= {f"{model}, compiled": Side(run, model) for model in (EVERYWHERE, LLAMA, PLAIN)}
         sides[f"{LLAMA}, eager"] = Side(run, LLAMA, compiled=False)
     seconds, facts = by_turns(prepare, sides, *((3, 2) if quick else (ROUNDS, STARTS)))
     _check_same_loss(sides, facts)
@@ -119,6 +121,11 @@ def _case(curve: str, quick: bool) -> list[dict[str, object]]:
             ratio(
                 table, f"{step}, the same work, compiled", *same, LLAMA_GOAL, f"{LLAMA}, compiled"
             )
+        )
+        same = seconds[f"{EVERYWHERE}, compiled"], seconds[f"{PLAIN}, compiled"]
+        without_hooks = f"{PLAIN}, compiled"
+        rows.append(
+            ratio(table, f"{step}, logits everywhere, compiled", *same, FLOOR_GOAL, without_hooks)
         )
     base = seconds["vanilla, compiled"]
     floor = ratio(table, SCALED, seconds[f"{SCALED}, compiled"], base, against="vanilla")
@@ -176,19 +183,7 @@ def our_step(side: Side) -> Callable[[], float]:
     """Return a function that takes training's own step on the next of a few batches, and returns
     the mean loss.
     """
-    import torch
-
-    from ihlab.training.ensemble import seeds
-    from ihlab.training.loop import Training
-    from ihlab.training.run import Run
-
-    with tempfile.TemporaryDirectory() as root:  # the runs' folder; no results are stored
-        runs = [Run.create(config, root) for config in seeds(side.config, side.members or 1)]
-        training = Training(runs, torch.device("cpu"), stacked=side.members is not None)
-    if side.model == SCALED:
-        for block in training.in_training.model.layers:
-            for shift in (block.attn.key_shift, block.attn.value_shift):
-                shift.forward = lambda x, *_, weight=shift.weight: x * weight[:, :1]
+    training = our_training(side)
     batches = itertools.cycle([training.batches(i) for i in range(BATCHES)])
 
     def step() -> float:
@@ -197,6 +192,24 @@ def our_step(side: Side) -> Callable[[], float]:
         return training.running_loss.mean().item()
 
     return step
+
+
+def our_training(side: Side) -> Any:
+    """Return the training of a side's runs; nothing is stored."""
+    import torch
+
+    from ihlab.training.ensemble import seeds
+    from ihlab.training.loop import Training
+    from ihlab.training.run import Run
+
+    with tempfile.TemporaryDirectory() as root:
+        runs = [Run.create(config, root) for config in seeds(side.config, side.members or 1)]
+        training = Training(runs, torch.device("cpu"), stacked=side.members is not None)
+    if side.model == SCALED:
+        for block in training.in_training.model.layers:
+            for shift in (block.attn.key_shift, block.attn.value_shift):
+                shift.forward = lambda x, *_, weight=shift.weight: x * weight[:, :1]
+    return training
 
 
 def _their_step(side: Side) -> Callable[[], float]:
