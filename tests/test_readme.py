@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -93,6 +94,16 @@ def test_python_examples(page, capsys, monkeypatch):
 
 TRAINED: dict[str, Path] = {}
 """The runs that a command has left, for the other pages that print it: it finds them finished."""
+
+
+def test_the_verdict_of_conformance():
+    from ihlab.hf.conformance import run
+    from ihlab.hf.conformance.families import tiny
+    from ihlab.hf.conformance.suite import verdict
+
+    assert "--family lfm2" in blocks(README, "sh")[-1]
+    results = run(partial(tiny, "lfm2"), ["after_padding"])
+    assert verdict(results) == blocks(README, "text")[-1].strip()
 
 
 @pytest.mark.parametrize("page", pages_with(commands))
