@@ -28,8 +28,8 @@ class MQARTask(MayHaveBos):
     """Distinct keys, each followed by its value; later each key recurs once as a query, with its value as target.
 
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
-    vocabulary. After the pairs, every second position is a slot for a query. The gap of a slot is
-    its number g = 1, 2, ... after the pairs. Each key in turn draws a slot without replacement, with
+    vocabulary. After the pairs, every second position is a slot for a query. Slots are
+    numbered g = 1, 2, ... from the end of the pairs. Each key in turn draws a slot without replacement, with
     probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. All other positions hold
     random tokens of the whole vocabulary. Each value is `value_gap` positions after its key.
 

@@ -310,8 +310,8 @@ def no_alleviation(one: str) -> Ask:
     """Ask whether a shift elsewhere lets a narrow layer learn induction. The paper says that it
     does not.
 
-    It was declared as the paper's sentence, with the same number and threshold but the opposite
-    direction.
+    It was first declared in the direction of the paper's sentence, with the same number and
+    threshold; here the direction is reversed.
     """
     of_paper = one not in _OUTSIDE_APPENDIX_G
     by_number = "Appendix G; this variant shifts keys, values and queries by one number per layer"

@@ -1,10 +1,10 @@
 """Check the proofs of a folder, with Python's standard library only: python check.py [FOLDER]
 
-A row of rows.csv is about all sequences of `length` tokens that end in `query`, which came before, always followed by
-`answer`. "proved": then the answer's logit is the largest. Other verdicts hold if no proof is found. A position reads
-its token b and the token a before it. mass(b after a) is e^score of that key. gain(b after a) is the answer's logit
-minus a rival's, if attention read this position alone. The answer leads if the sum of mass * gain over positions is
-above 0. This sum is the length of a path: if the shortest is longer than 0 for each rival, the row is proved.
+A row of rows.csv is about all sequences of `length` tokens that end in `query` and have it earlier, each time followed
+by `answer`. "proved": the answer's logit is then the largest. Other verdicts hold if no proof is found. A position
+reads its token b and the token a before it. mass(b after a) is e^score of that key. gain(b after a) is the answer's
+logit minus a rival's, if attention read this position alone. The answer leads if the sum of mass * gain over positions
+is above 0. This sum is the length of a path: if the shortest is longer than 0 for each rival, the row is proved.
 """
 
 import csv, json, sys

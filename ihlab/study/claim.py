@@ -92,8 +92,8 @@ class Claim:
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON types: numbers of ten digits, and None for an unbounded end of
-        the interval.
+        """Return the claim as JSON types: numbers with ten significant digits, and None for an
+        unbounded end of the interval.
 
         If `value` is only a bound of the number, `bound` says which
         (`ihlab.study.stats.ratio_of_times`).

@@ -52,8 +52,8 @@ class EagerAdamW(torch.optim.AdamW):
     """AdamW outside compiled graphs. AdamW imports the compiler at its first step, which takes
     seconds.
 
-    The decorators that import it hide these methods from a graph, and switch gradients off in
-    `step`.
+    The decorators of torch, which import the compiler, keep these methods out of compiled graphs
+    and switch gradients off in `step`.
     """
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)

@@ -52,8 +52,8 @@ def numbered(sizes: list[list[int]]) -> torch.Tensor:
 def packed(model: Any, **convention: bool) -> None:
     """Read documents in one sequence: a few, many, and long ones.
 
-    If a document alone has other logits, the message also gives the error without attention, which
-    is that of the local state.
+    If a packed document has other logits than alone, the message also gives the error with
+    attention switched off: that of the local state.
     """
 
     def error(one: Any) -> float:
