@@ -45,24 +45,23 @@ def measure(quick: bool = False) -> pd.DataFrame:
     rows.append(ratio(table, STACKED, seconds[STACKED], seconds[ALONE], GOAL, ALONE))
     cases = product(WIDTHS[:1] if quick else WIDTHS, MEMBERS[:1] if quick else MEMBERS)
     for d_model, members in cases:
-        rows += _ways(d_model, members, steps, quick)
+        rows += _ways(d_model, members, 20)
     return pd.DataFrame(rows)
 
 
-def _ways(d_model: int, members: int, steps: int, quick: bool) -> list[dict[str, object]]:
+def _ways(d_model: int, members: int, steps: int) -> list[dict[str, object]]:
     """Compare a stack with runs one after another, and with half of them in each of two processes;
     eager.
     """
     half = Side(1, steps, members // 2, d_model)
     sides = [Side(members, steps, members, d_model), Side(1, steps, members, d_model), half, half]
-    starts = []
-    with tempfile.TemporaryDirectory() as cache:
-        for _ in range(1 if quick else 3):
-            with processes(_prepare, sides, Path(cache)) as ((stacked, alone, *halves), _):
-                ways = {STACKED: stacked, ALONE: alone, TWO: partial(_at_once, halves)}
-                starts.append(take_turns(ways, 1))
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        processes(_prepare, sides, Path(cache)) as ((stacked, alone, *halves), _),
+    ):
+        ways = {STACKED: stacked, ALONE: alone, TWO: partial(_at_once, halves)}
+        seconds = take_turns(ways, 2)
     table = f"Where stacking pays: seeds of {steps} steps, one layer of KV shifting, eager"
-    seconds = {way: np.array([start[way] for start in starts]) for way in (STACKED, ALONE, TWO)}
     name = f"{members} seeds stacked, d_model {d_model}"
     return [ratio(table, name, seconds[STACKED], seconds[way], against=way) for way in (ALONE, TWO)]
 
