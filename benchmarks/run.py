@@ -25,6 +25,8 @@ import wait
 from paired import missed
 
 PAGE = Path(__file__).with_name("results.md")
+STORED = Path(__file__).with_name("results.csv")
+"""The figures of the last sitting of each part, from which the page is written."""
 PACKAGES = ("torch", "transformers", "numba")
 INTRODUCTION = """Does `ihlab` train and decode as fast as other code, and how long do you wait? Each line of the
 table compares two programs that took turns on one core, with the same weights, batches and optimiser; their losses or
@@ -80,11 +82,11 @@ PARTS: dict[str, Callable[[bool], pd.DataFrame]] = {
 
 
 def main(quick: bool = False, only: tuple[str, ...] = ()) -> None:
-    """Measure everything.
+    """Measure everything, and write the page.
 
     Args:
         quick: Try the code with few turns and small models. Nothing is written, and the numbers are not reliable.
-        only: Names of the parts to measure; by default all. If given, the page is not written.
+        only: Names of the parts to measure; by default all. The page keeps the last figures of the others.
     """
     unknown = set(only) - set(PARTS)
     if unknown:
@@ -93,7 +95,7 @@ def main(quick: bool = False, only: tuple[str, ...] = ()) -> None:
     for name in only or PARTS:
         started = time.perf_counter()
         try:
-            parts.append(PARTS[name](quick))
+            parts.append(PARTS[name](quick).assign(part=name, date=f"{datetime.date.today()}"))
         except (
             Exception
         ) as error:  # keep the other parts: they take half an hour and do not need this one
@@ -101,14 +103,25 @@ def main(quick: bool = False, only: tuple[str, ...] = ()) -> None:
             sentences.append(f"{name}: not measured ({type(error).__name__}).")
         print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
     if parts:
-        figures = pd.concat(parts, ignore_index=True)
-        text = page(figures, sentences)
-        print(text)
-        sentences += missed(figures)
-        if not quick and not only:
-            PAGE.write_text(text, encoding="utf-8")
+        measured = pd.concat(parts, ignore_index=True)
+        figures = with_stored(measured, STORED)
+        print(page(measured, sentences))
+        if not quick:
+            figures.to_csv(STORED, index=False, float_format="%.6g")
+            PAGE.write_text(page(figures, sentences), encoding="utf-8")
+        sentences += missed(measured)
     if sentences:
         sys.exit("Missed: " + " ".join(sentences))
+
+
+def with_stored(measured: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return new figures with the stored ones of other parts, in the order of `PARTS`."""
+    if not path.exists():
+        return measured
+    stored = pd.read_csv(path, keep_default_na=False, na_values={"goal": [""]})
+    others = stored[~stored["part"].isin(measured["part"]) & stored["part"].isin([*PARTS])]
+    both = pd.concat([others, measured], ignore_index=True)
+    return both.sort_values("part", key=lambda part: part.map([*PARTS].index), kind="stable")
 
 
 def _number(x: float) -> str:
@@ -138,7 +151,7 @@ def page(figures: pd.DataFrame, failed: list[str]) -> str:
     lines += [
         "",
         *failed,
-        f"`make bench`, {datetime.date.today():%Y-%m-%d}, {processor()}, {os.cpu_count()} cores, ",
+        f"`make bench`, {' and '.join(sorted({*figures['date']}))}, {processor()}, {os.cpu_count()} cores, ",
     ]
     lines[-1] += f"Python {platform.python_version()}, {versions}."
     lines += _folded(

@@ -56,7 +56,8 @@ def measure(quick: bool = False) -> pd.DataFrame:
         rows.append(figure(TABLE, f"{name}", by_turn, "exponent", note=note))
         reached = most.value * (PATIENCE / most.median) ** (1 / exponents[name])
         limit = f"{name}: where it takes {PATIENCE / 60:.0f} minutes"
-        rows.append(figure(TABLE, limit, [reached], "", note=PROJECTED))
+        if reached <= 8 * most.value:  # no law is known farther out
+            rows.append(figure(TABLE, limit, [reached], "", note=PROJECTED))
     if not quick:
         draw_growth(points, exponents, PICTURE)
     return pd.DataFrame(rows)

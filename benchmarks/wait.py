@@ -25,13 +25,16 @@ locate_induction_heads(AutoModelForCausalLM.from_pretrained(sys.argv[1]))
 
 @dataclass(frozen=True)
 class Wait:
-    """A process: the most seconds it should take, what takes them, and how often it is timed."""
+    """A process: the most seconds it should take, what takes them, how often it is timed, and its
+    exit code.
+    """
 
     what: str
     command: list[str]
     goal: float
     why: str
     turns: int = 1
+    code: int = 0
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
@@ -40,19 +43,18 @@ def measure(quick: bool = False) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         rows = []
         for wait in _waits(Path(folder), quick):
-            run = timed(
-                partial(
-                    subprocess.run,
-                    wait.command,
-                    check=True,
-                    cwd=folder,
-                    env=environment,
-                    capture_output=True,
-                )
-            )
+            run = timed(partial(_ends, wait, Path(folder), environment))
             seconds = [run() for _ in range(1 if quick else wait.turns)]
             rows.append(figure(TABLE, wait.what, seconds, "s", wait.goal, wait.why))
     return pd.DataFrame(rows)
+
+
+def _ends(wait: Wait, folder: Path, environment: dict[str, str]) -> None:
+    """Run the command. Raises `AssertionError` for another exit code."""
+    done = subprocess.run(
+        wait.command, check=False, cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == wait.code, done.stderr
 
 
 def _waits(folder: Path, quick: bool) -> list[Wait]:
@@ -102,6 +104,7 @@ def _waits(folder: Path, quick: bool) -> list[Wait]:
             [*ihlab, "attack", "vanilla-2-layers"],
             90.0,
             "forward passes over changed sequences of 24 questions",
+            code=1,  # it finds wrong answers
         ),
         Wait(
             "`ihlab reproduce figure1a --from-data`",

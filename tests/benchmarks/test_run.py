@@ -16,7 +16,7 @@ FIGURES = pd.DataFrame(
         figure("Second", "free", [0.01234], "ms", note="alone"),
         figure(wait.TABLE, "a command", [3.0, 1.0, 8.0], "s", 2.0, "reading"),
     ]
-)
+).assign(part="works", date="2026-01-01")
 
 
 def test_the_page_opens_with_the_goals_and_folds_everything_else():
@@ -41,19 +41,28 @@ def test_an_unknown_part_is_answered_with_those_there_are():
         main(quick=True, only=("speling",))
 
 
-def test_a_part_that_fails_loses_no_other_and_a_chosen_part_writes_no_page(
+def test_a_part_that_fails_loses_no_other_and_the_page_keeps_parts_that_are_not_chosen(
     monkeypatch, tmp_path, capsys
 ):
     def fails(quick):
         raise EOFError
 
-    monkeypatch.setattr("run.PAGE", tmp_path / "page.md")
-    monkeypatch.setattr("run.PARTS", {"breaks": fails, "works": lambda quick: FIGURES.iloc[[2]]})
+    written = tmp_path / "page.md"
+    parts = {"breaks": fails, "works": lambda quick: FIGURES.iloc[[2]]}
+    monkeypatch.setattr("run.PAGE", written)
+    monkeypatch.setattr("run.STORED", tmp_path / "figures.csv")
+    monkeypatch.setattr("run.PARTS", parts | {"late": lambda quick: FIGURES.iloc[[1]]})
+    main(only=("works",), quick=True)
+    assert not written.exists()
+    with pytest.raises(SystemExit, match="Missed: First: slow has the median"):
+        main(only=("late",))
     main(only=("works",))
-    assert not (tmp_path / "page.md").exists()
+    text = written.read_text()
+    assert "| slow |" in text
+    assert "| free |" in text
     with pytest.raises(SystemExit, match=r"breaks: not measured \(EOFError\)\."):
         main()
-    text = (tmp_path / "page.md").read_text()
+    text = written.read_text()
     assert "breaks: not measured (EOFError)." in text
     assert "| free |" in text
     assert "EOFError" in capsys.readouterr().err
