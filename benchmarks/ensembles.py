@@ -15,6 +15,8 @@ from workers import by_turns, processes
 
 STACKED, ALONE, TWO = "16 seeds stacked", "one run after another", "two processes"
 GOAL = 0.75
+STEPS = 20
+"""Steps of a run where widths and numbers of members are compared."""
 WIDTHS = (8, 32, 128)
 MEMBERS = (4, 16)
 
@@ -45,25 +47,26 @@ def measure(quick: bool = False) -> pd.DataFrame:
     rows.append(ratio(table, STACKED, seconds[STACKED], seconds[ALONE], GOAL, ALONE))
     cases = product(WIDTHS[:1] if quick else WIDTHS, MEMBERS[:1] if quick else MEMBERS)
     for d_model, members in cases:
-        rows += _ways(d_model, members, 20)
+        rows += _ways(d_model, members)
     return pd.DataFrame(rows)
 
 
-def _ways(d_model: int, members: int, steps: int) -> list[dict[str, object]]:
+def _ways(d_model: int, members: int) -> list[dict[str, object]]:
     """Compare a stack with runs one after another, and with half of them in each of two processes;
     eager.
     """
-    half = Side(1, steps, members // 2, d_model)
-    sides = [Side(members, steps, members, d_model), Side(1, steps, members, d_model), half, half]
+    half = Side(1, STEPS, members // 2, d_model)
+    whole = [Side(stack, STEPS, members, d_model) for stack in (members, 1)]
     with (
         tempfile.TemporaryDirectory() as cache,
-        processes(_prepare, sides, Path(cache)) as ((stacked, alone, *halves), _),
+        processes(_prepare, [*whole, half, half], Path(cache)) as ((stacked, alone, *halves), _),
     ):
-        ways = {STACKED: stacked, ALONE: alone, TWO: partial(_at_once, halves)}
+        ways = {"stacked": stacked, ALONE: alone, TWO: partial(_at_once, halves)}
         seconds = take_turns(ways, 2)
-    table = f"Where stacking pays: seeds of {steps} steps, one layer of KV shifting, eager"
+    table = f"Where stacking pays: seeds of {STEPS} steps, one layer of KV shifting, eager"
     name = f"{members} seeds stacked, d_model {d_model}"
-    return [ratio(table, name, seconds[STACKED], seconds[way], against=way) for way in (ALONE, TWO)]
+    stack = seconds["stacked"]
+    return [ratio(table, name, stack, seconds[way], against=way) for way in (ALONE, TWO)]
 
 
 def _at_once(turns: Sequence[Callable[[], float]]) -> float:

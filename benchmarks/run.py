@@ -63,7 +63,7 @@ questions grow with the square of its ids; `exact` is of both directions and 64 
 
 ![Seconds of certify, attack, exact and bench over the size that grows](tools.svg)""",
     "Where stacking pays": """Below 1, the stack is faster. Stacking saves the calls of small tensor operations, so it
-pays for narrow models on one core; two processes use two cores.""",
+pays for narrow models on one core.""",
     sweeps.TABLE: """The driver's own time for a run bounds what any number of workers can do.""",
 }
 """The words above a folded table, by the beginning of its title."""
@@ -95,7 +95,7 @@ def main(quick: bool = False, only: tuple[str, ...] = ()) -> None:
     for name in only or PARTS:
         started = time.perf_counter()
         try:
-            parts.append(PARTS[name](quick).assign(part=name, date=f"{datetime.date.today()}"))
+            parts.append(PARTS[name](quick).assign(part=name, sitting=sitting()))
         except (
             Exception
         ) as error:  # keep the other parts: they take half an hour and do not need this one
@@ -114,11 +114,16 @@ def main(quick: bool = False, only: tuple[str, ...] = ()) -> None:
         sys.exit("Missed: " + " ".join(sentences))
 
 
+def read_figures(path: Path) -> pd.DataFrame:
+    """Return the figures of a CSV; texts that are missing are empty."""
+    return pd.read_csv(path, keep_default_na=False, na_values={"goal": [""]})
+
+
 def with_stored(measured: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Return new figures with the stored ones of other parts, in the order of `PARTS`."""
     if not path.exists():
         return measured
-    stored = pd.read_csv(path, keep_default_na=False, na_values={"goal": [""]})
+    stored = read_figures(path)
     others = stored[~stored["part"].isin(measured["part"]) & stored["part"].isin([*PARTS])]
     both = pd.concat([others, measured], ignore_index=True)
     return both.sort_values("part", key=lambda part: part.map([*PARTS].index), kind="stable")
@@ -147,15 +152,10 @@ def page(figures: pd.DataFrame, failed: list[str]) -> str:
             for row in goals.itertuples()
         ],
     )
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    lines += [
-        "",
-        *failed,
-        f"`make bench`, {' and '.join(sorted({*figures['date']}))}, {processor()}, {os.cpu_count()} cores, ",
-    ]
-    lines[-1] += f"Python {platform.python_version()}, {versions}."
+    lines += ["", *failed, f"`make bench`, {'; '.join(goals['sitting'].unique())}."]
     lines += _folded(
         wait.TABLE,
+        figures[waits],
         ("", "goal, at most", "seconds", "interval", "", "what takes the time"),
         [
             (row.measured, f"{row.goal:g}", *_numbers(row), _kept(row), row.note)
@@ -165,6 +165,7 @@ def page(figures: pd.DataFrame, failed: list[str]) -> str:
     for title, part in figures[~waits].groupby("table", sort=False):
         lines += _folded(
             str(title),
+            part,
             ("", "divided by", "median", "interval", "unit", ""),
             [
                 (row.measured, row.against, *_numbers(row), row.unit, row.note)
@@ -172,6 +173,13 @@ def page(figures: pd.DataFrame, failed: list[str]) -> str:
             ],
         )
     return "\n".join(lines) + "\n"
+
+
+def sitting() -> str:
+    """Return the day, the machine and the versions of a measurement."""
+    packages = [f"{name} {version(name)}" for name in PACKAGES]
+    where = [f"{datetime.date.today()}", processor(), f"{os.cpu_count()} cores"]
+    return ", ".join([*where, f"Python {platform.python_version()}", *packages])
 
 
 def processor() -> str:
@@ -184,13 +192,17 @@ def processor() -> str:
     )
 
 
-def _folded(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def _folded(
+    title: str, figures: pd.DataFrame, headings: Sequence[str], rows: Iterable[Sequence[str]]
+) -> list[str]:
     words = [text for beginning, text in EXPLAINED.items() if title.startswith(beginning)]
     opened = ["", f'<details markdown="1"><summary>{title}</summary>', ""]
     return [
         *opened,
         *(line for text in words for line in (text, "")),
         *_table(headings, rows),
+        "",
+        *figures["sitting"].unique(),
         "",
         "</details>",
     ]

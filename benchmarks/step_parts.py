@@ -25,7 +25,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
         run = figure1_run()
         run = run.replace(model=run.model.replace(**DEPTHS[curve]))
         modes = {"eager": Side(run, compiled=False), "compiled": Side(run)}
-        _, parts = by_turns(_prepare, modes, 1, 1 if quick else 3)
+        _, parts = by_turns(_prepare, modes, rounds=1)
         for mode in modes:
             for part, samples in zip(PARTS, parts[mode].T, strict=True):
                 rows.append(figure(TABLE, f"{curve}, {mode}: {part}", samples, "ms"))

@@ -1,5 +1,6 @@
 """Cost of the tools as one size grows: proofs, attacks, exact effects, and the bench of methods."""
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 from cost_curves import PROJECTED, slope
 from cost_figure import draw_growth
-from paired import figure
+from paired import figure, timed
 from workers import by_turns
 
 TABLE = "Cost of the tools: exponents of their time"
@@ -53,7 +54,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
         exponents[name] = float(np.median(by_turn))
         least, most = part.iloc[[0, -1]].itertuples()
         note = f"{least.median:.2g} s at {least.value}, {most.median:.2g} s at {most.value}"
-        rows.append(figure(TABLE, f"{name}", by_turn, "exponent", note=note))
+        rows.append(figure(TABLE, str(name), by_turn, "exponent", note=note))
         reached = most.value * (PATIENCE / most.median) ** (1 / exponents[name])
         limit = f"{name}: where it takes {PATIENCE / 60:.0f} minutes"
         if reached <= 8 * most.value:  # no law is known farther out
@@ -76,15 +77,11 @@ def costs(growth: Growth, quick: bool) -> pd.DataFrame:
 
 
 def _prepare(point: Point) -> tuple[None, Callable[[], float]]:
-    from paired import timed
-
     return None, timed(GROWTHS[point.name].prepare(point.value))
 
 
 def _narrow(vocab_size: int = 16, length: int = 16) -> object:
-    """Return the run of the page on proofs, with a vocabulary and a length: one head of width 8."""
-    import tempfile
-
+    """Return the model of the page on proofs, with a vocabulary and a length: one head of width 8."""
     from ihlab.model.config import ModelConfig
     from ihlab.training.config import RunConfig
     from ihlab.training.train import train
@@ -102,28 +99,29 @@ def _narrow(vocab_size: int = 16, length: int = 16) -> object:
         mlp="none",
     )
     config = RunConfig(task=task, model=model, steps=500, lr=0.01, batch_size=32, warmup=20)
-    return train(config, tempfile.mkdtemp(), "cpu", report=lambda *_: None)
+    with tempfile.TemporaryDirectory() as root:
+        return train(config, root, "cpu", report=lambda *_: None).model()
 
 
 def _certify_vocabulary(value: int) -> Turn:
     from ihlab.certify import certify
 
-    run = _narrow(vocab_size=value)
-    return lambda: certify(run)
+    model = _narrow(vocab_size=value)
+    return lambda: certify(model, margins=True)  # by default only up to 32 ids
 
 
 def _certify_length(value: int) -> Turn:
     from ihlab.certify import certify
 
-    run = _narrow()
-    return lambda: certify(run, lengths=range(2, value + 1))
+    model = _narrow()
+    return lambda: certify(model, lengths=range(2, value + 1))
 
 
 def _attack_length(value: int) -> Turn:
     from ihlab.certify import attack
 
-    run = _narrow(vocab_size=64, length=64)
-    return lambda: attack(run, length=value)
+    model = _narrow(vocab_size=64, length=64)
+    return lambda: attack(model, length=value)
 
 
 def _exact_heads(value: int) -> Turn:

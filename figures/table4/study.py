@@ -149,8 +149,8 @@ def shares(run: Run) -> pd.DataFrame:
 
 
 def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, n: int) -> pd.DataFrame:
-    """Judge solutions of n problems, one row each. If they have as many operations as
-    the longest in training, add `IN_TRAINING`.
+    """Judge solutions of n problems, one row each. If `ops` is the most that training has, add
+    `IN_TRAINING`.
     """
     from .choices import choices
     from .decoding import judge, solve

@@ -21,10 +21,10 @@ M = TypeVar("M", bound=Method)
 def register_method(name: str) -> Callable[[M], M]:
     """Return a decorator that registers a method under a name.
 
-    A method is a function of a `Problem`, a kind of nodes ("head", "input", "position" or "edge") and keyword
-    options. It estimates the effects that `exact` measures (column `effect`). It returns a tensor
-    [prompt, node] in the order of `Problem.nodes`, or a table with one row per node: the columns
-    that name the node, and `effect`. With a table, intervals of scores leave out how estimates vary
+    A method is a function of a `Problem`, a kind of nodes ("head", "input", "position" or "edge")
+    and keyword options. It estimates the effects that `exact` measures (column `effect`). It
+    returns a tensor [prompt, node] in the order of `Problem.nodes`, or a table with one row per
+    node: the columns that name the node, and `effect`. With a table, intervals of scores leave out how estimates vary
     between prompts. A method that cannot handle a kind of nodes, or a model, raises a one-sentence
     `ConfigError`.
     """

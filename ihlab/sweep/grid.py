@@ -104,9 +104,7 @@ def shown(values: Mapping[str, Any]) -> str:
     """Return values in readable form: lr=0.01, model.n_layers=2."""
     texts = []
     for name, value in values.items():
-        text = value
-        if not isinstance(value, str):
-            text = in_short(value)
+        text = in_short(value).strip("'")  # a long word is cut, too
         texts.append(f"{name}={text}")
     return ", ".join(texts)
 

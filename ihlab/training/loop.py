@@ -41,7 +41,7 @@ from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, RunWriter, Stored, TrainingDivergedError
 from tasks import IGNORE
-from tasks.config import require
+from tasks.config import require, shown
 
 REPORT_EVERY = 0.2  # seconds
 
@@ -74,7 +74,7 @@ def make_optimizer(
     unknown = set(config.undecayed) - decayed
     require(
         not unknown,
-        f"RunConfig.undecayed names {', '.join(sorted(unknown))}, but the parameters with weight decay are "
+        f"RunConfig.undecayed names {shown(sorted(unknown))}, but the parameters with weight decay are "
         f"{', '.join(sorted(decayed))}.",
     )
     decayed -= set(config.undecayed)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import wait
 from paired import figure, missed, ratio
-from run import PAGE, main, page
+from run import PAGE, STORED, main, page, read_figures
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +16,7 @@ FIGURES = pd.DataFrame(
         figure("Second", "free", [0.01234], "ms", note="alone"),
         figure(wait.TABLE, "a command", [3.0, 1.0, 8.0], "s", 2.0, "reading"),
     ]
-).assign(part="works", date="2026-01-01")
+).assign(part="works", sitting="2026-01-01, a machine")
 
 
 def test_the_page_opens_with_the_goals_and_folds_everything_else():
@@ -32,6 +32,10 @@ def test_the_page_opens_with_the_goals_and_folds_everything_else():
         "First: slow",
         f"{wait.TABLE}: a command",
     ]
+
+
+def test_the_page_is_that_of_the_stored_figures():
+    assert page(read_figures(STORED), []) == PAGE.read_text(encoding="utf-8")
 
 
 def test_an_unknown_part_is_answered_with_those_there_are():

@@ -125,6 +125,12 @@ def test_what_is_wrong_is_named(read, tables, top, words):
     assert words in str(error.value)
 
 
+def test_a_long_word_is_cut(read):
+    with pytest.raises(ConfigError, match=r"The sweep's run \(task=xx.*is not possible") as error:
+        read(f"[grid]\ntask = ['{'x' * 100_000}']")
+    assert len(str(error.value)) < 1000
+
+
 def test_what_is_missing_is_named(read, tmp_path):
     text = BASE.format(top="seeds = 1", tables="")
     with pytest.raises(ConfigError, match=r"is not possible: model\.d_model is missing"):
