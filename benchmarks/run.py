@@ -58,13 +58,15 @@ use a [GPU](../docs/guides/gpu.md) or a smaller model.
     step_parts.TABLE: """Drawing is the time of the task's kernel; training draws beside the step before.
 "Python between" is what is left of a step: the loop, the learning rate, and the running loss.""",
     tools.TABLE: """An exponent is the slope of log seconds over log size at the three largest sizes. `certify`
-(over ids with margins=True) and `attack` are of the one-layer model with one head of width 8 from [the page on proofs](../docs/proofs.md), whose
-questions grow with the square of its ids; `exact` is of both directions and 64 prompts of 32 tokens.
+(over ids with margins=True) and `attack` are of the one-layer model with one head of width 8 from
+[the page on proofs](../docs/proofs.md), whose questions grow with the square of its ids; `exact` is of both directions
+and 64 prompts of 32 tokens.
 
 ![Seconds of certify, attack, exact and bench over the size that grows](tools.svg)""",
     "Where stacking pays": """Below 1, the stack is faster. Stacking saves the calls of small tensor operations, so it
 pays for narrow models on one core.""",
-    sweeps.TABLE: """The driver's own time for a run bounds what any number of workers can do.""",
+    sweeps.TABLE: """The driver's own time for a run bounds what any number of workers can do. The work of
+Ray's scheduler, which has processes of its own, is not in it.""",
 }
 """The words above a folded table, by the beginning of its title."""
 
