@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ihlab.study.ledger import Folder
-from ihlab.study.markdown import MARKS, escaped, measured, needed, table, unbroken, verdict
+from ihlab.study.markdown import MARKS, escaped, measured, needed, table, verdict
 from ihlab.study.page import WRITTEN_BY, link_text, template
 
 CHANGED = ("figure", "claim", "changed", "now", "as first declared")
@@ -46,11 +46,16 @@ def _result(claim: dict[str, Any]) -> str:
     return f"{measured(claim)} {verdict(claim)}"
 
 
+def _replaced_then(claim: dict[str, Any]) -> str:
+    """Return the date on which a claim was replaced, with non-breaking hyphens, and its result."""
+    return f"{claim['replaced'].replace('-', '&#8209;')}: {_result(claim)}"
+
+
 def _replaced(folder: Folder, history: Sequence[dict[str, Any]], root: Path) -> dict[str, str]:
     """Return the table of a figure's replaced claims: a row for each claim and threshold."""
     rows = []
     for (_, threshold), group in _grouped(history, lambda claim: (_family(claim), needed(claim))):
-        lines = _lines(group, lambda claim: f"{unbroken(claim['replaced'])}: {_result(claim)}")
+        lines = _lines(group, _replaced_then)
         rows.append([escaped(group[0]["sentence"]), threshold, lines])
     return {"link": _link(folder, root), "gone": table(GONE, rows)}
 

@@ -1,6 +1,5 @@
 """The command `attribute`: the effects of heads, inputs or paths, exact and as attribution methods estimate them."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ from ihlab.cli.inspect import (
     TaskName,
     found_run,
     model_name,
+    reading,
 )
 from ihlab.cli.paths import PAGES, TABLES, check_output, write_interactive, write_table
 from ihlab.cli.terminal import console, print_table
-from ihlab.storage.model_folder import causal_lm, of_model
+from ihlab.storage.model_folder import causal_lm
 from tasks.config import require
 
 SHOWN = ("attribution-patching", "eap-ig")
@@ -78,16 +78,12 @@ def attribute(
         out: Draw maps of the nodes as a page to explore, with the methods beside the exact effects (.html, 4.8 MB, with
             everything that it needs).
     """
-    require(
-        hf is None or step is None,
-        "--step names a checkpoint of a run, but the model of --hf has no checkpoints.",
-    )
     require(out is None or not compare, "--out draws effects: leave out --compare.")
     require(
         not layer or not compare,
         "--layer leaves out nodes, but --compare scores all: leave out --layer.",
     )
-    opened = found_run(run, hf, root, task, corpus)
+    opened = found_run(run, hf, root, task, corpus, step)
     check_output("--csv", csv, TABLES, opened)
     check_output("--out", out, PAGES, opened)
     from ihlab.attribution import attribute as estimate
@@ -96,10 +92,8 @@ def attribute(
     from ihlab.interp.repeated import RepeatedTokens
     from ihlab.interp.sources import opened_model
 
-    if hf is not None:
-        import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     kind = "prompts"
-    with nullcontext() if hf is None else of_model(hf):
+    with reading(hf):
         if opened is not None:
             step = opened.require_checkpoint(step)
             opened.require_task()

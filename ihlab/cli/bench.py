@@ -56,14 +56,10 @@ def bench(
     if verify:
         for path in verify:
             differ = differences(read_entry(path), member, report)
-            print(
-                text(
-                    f"{path}: "
-                    + ("as stored" if not differ else f"{len(differ)} differ, first {differ[0]}")
-                )
-            )
             if differ:
+                print(text(f"{path}: {len(differ)} differ, first {differ[0]}"))
                 raise SystemExit(1)
+            print(text(f"{path}: as stored"))
         return
     if not methods:
         named = default_methods()

@@ -2,7 +2,6 @@
 
 import math
 import re
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from ihlab.cli.inspect import (
     found_run,
     model_name,
     number_column,
+    reading,
 )
 from ihlab.cli.paths import (
     PAGES,
@@ -30,7 +30,7 @@ from ihlab.cli.paths import (
 )
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
-from ihlab.storage.model_folder import causal_lm, of_model
+from ihlab.storage.model_folder import causal_lm
 from tasks.config import require
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ def heads(
         rows is None or rows >= 2,
         f"rows is {rows}, but must be at least 2, to give the standard error of the loss.",
     )
-    require(
-        hf is None or step is None,
-        "--step names a checkpoint of a run, but the model of --hf has no checkpoints.",
-    )
-    opened = found_run(run, hf, root, task, corpus)
+    opened = found_run(run, hf, root, task, corpus, step)
     check_output("--csv", csv, TABLES, opened)
     check_output("--out", out, PICTURES + PAGES, opened)
     if opened is not None:
@@ -98,14 +94,11 @@ def heads(
     from ihlab.interp.sources import opened_model
     from ihlab.measure.batches import EVAL_SEED, draw
 
-    if hf is not None:
-        import ihlab.hf  # noqa: F401  # transformers then knows shifted models
-    with nullcontext() if hf is None else of_model(hf):
+    probe = {"seed": seed, "length": length, "probes": probes}
+    with reading(hf):
         if opened is not None:
-            model, name = (
-                opened_model(opened.model(step), prepend_bos=bos),
-                f"{opened.folder.name} at step {step}",
-            )
+            model = opened_model(opened.model(step), prepend_bos=bos)
+            name = f"{opened.folder.name} at step {step}"
             batch = draw(opened.config.task, EVAL_SEED, "eval", 0, rows or opened.config.eval_rows)
             kind = "held-out sequences"
         else:
@@ -113,10 +106,7 @@ def heads(
             prompts = RepeatedTokens(model, length)
             batch = prompts.drawn(rows or HF_ROWS, seed + 1)
             kind = prompts.described(batch)
-        few = model.n_layers * model.n_heads <= FEW
-        probe = {"seed": seed, "length": length, "probes": probes} | (
-            {"rows": HF_PROBE_ROWS} if opened is None else {}
-        )
+            probe["rows"] = HF_PROBE_ROWS
         scores = scored_heads(model, batch, **probe)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
@@ -133,7 +123,7 @@ def heads(
         terminal.print(
             f"Learned positions from {untrained[0]} on are untrained: only weight decay has moved them."
         )
-    if not few and scores["matches_prefix"].any():
+    if model.n_layers * model.n_heads > FEW and scores["matches_prefix"].any():
         terminal.print(_together(ablate_together(model, batch, scores, seed=seed)))
     if csv is not None:
         write_table(scores, csv)

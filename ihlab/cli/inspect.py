@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,16 +58,25 @@ Step = Annotated[int | None, tyro.conf.arg(help="The checkpoint to open; by defa
 
 
 def found_run(
-    run: str | None, hf: str | None, root: Path, task: str | None, corpus: str | None = None
+    run: str | None,
+    hf: str | None,
+    root: Path,
+    task: str | None,
+    corpus: str | None = None,
+    step: int | None = None,
 ) -> "Run | None":
     """Return the run that the user named, or None for a Hugging Face model. Import and register the task first.
 
     `corpus`: a folder of texts that the run's config may name.
 
-    Raises `ConfigError` unless exactly one of `run` and `hf` is given.
+    Raises `ConfigError` unless exactly one of `run` and `hf` is given, and for a step with `hf`.
     """
     require(run is not None or hf is not None, "Give a run, or a model of transformers with --hf.")
     require(run is None or hf is None, "A run and --hf are given: choose one.")
+    require(
+        hf is None or step is None,
+        "--step names a checkpoint of a run, but the model of --hf has no checkpoints.",
+    )
     if task is not None:  # names read from a file are never imported
         registered_task(task)
     if corpus is not None:
@@ -74,6 +84,15 @@ def found_run(
     if run is None:
         return None
     return find_run(run, root)
+
+
+def reading(hf: str | None) -> AbstractContextManager[None]:
+    """Return the context in which a Hugging Face model is read, shifted ones included: errors name it."""
+    if hf is None:
+        return nullcontext()
+    import ihlab.hf  # noqa: F401  # transformers then knows shifted models
+
+    return of_model(hf)
 
 
 def model_name(name: str) -> str:
@@ -162,11 +181,10 @@ def view(
     if stored is not None:
         written = view_page(stored, tokens, checkpoints=checkpoints, rows=rows, megabytes=megabytes)
     else:
-        import ihlab.hf  # noqa: F401  # transformers then knows shifted models
         from ihlab.interp.sources import opened_model
         from ihlab.measure.probe import STRIPE_REPEATS
 
-        with of_model(str(hf)):
+        with reading(hf):
             model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
             read: Any = tokens
             if tokens is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ihlab.runtime.lazy import lazy
 
 if TYPE_CHECKING:
+    from ihlab.interp.ablation import ablate_heads
     from ihlab.interp.heads import head_scores, locate_induction_heads
     from ihlab.interp.monitor import HeadMonitor
     from ihlab.interp.patterns import effective_pattern
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "HeadMonitor": "ihlab.interp.monitor",
+    "ablate_heads": "ihlab.interp.ablation",
     "effective_pattern": "ihlab.interp.patterns",
     "head_scores": "ihlab.interp.heads",
     "locate_induction_heads": "ihlab.interp.heads",
@@ -22,6 +24,7 @@ _HOME = {
 
 __all__ = [
     "HeadMonitor",
+    "ablate_heads",
     "effective_pattern",
     "head_scores",
     "locate_induction_heads",

@@ -57,14 +57,11 @@ def fused(
     """
     if q.is_cuda and torch._C._functorch.is_batchedtensor(q):
         return _unfused(q, k, v, bias, dropout)
-    grouped = q.shape[2] != k.shape[2]
-    if (
-        grouped and bias is not None and q.is_cuda
-    ):  # the CUDA kernel that takes a bias has no grouped-query attention
-        k, v, grouped = (
-            *(x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v)),
-            False,
-        )
+    group = q.shape[2] // k.shape[2]
+    if group > 1 and bias is not None and q.is_cuda:
+        # The CUDA kernel that takes a bias has no grouped-query attention.
+        k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+        group = 1
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     z = F.scaled_dot_product_attention(
         q,
@@ -73,7 +70,7 @@ def fused(
         attn_mask=bias,
         dropout_p=dropout,
         is_causal=bias is None and q.shape[2] > 1,
-        enable_gqa=grouped,
+        enable_gqa=group > 1,
     )
     return z.transpose(1, 2)
 

@@ -28,7 +28,7 @@ def head_map(scores: pd.DataFrame, title: str, columns: tuple[str, ...] = DRAWN)
     the columns.
     """
     scores, shown = shown_scores(scores, columns)
-    n_layers, n_heads = int(scores["layer"].max()) + 1, int(scores["head"].max()) + 1
+    n_layers, n_heads = grid_of(scores, shown[0]).shape
     cell = 0.22 if max(n_layers, n_heads) > 12 else 0.34
     width, height = max(2.2, cell * n_heads) + 1.1, max(1.8, cell * n_layers) + 1.2
     figure = new_figure(min(24.0, width * len(shown)), min(24.0, height))
@@ -70,10 +70,8 @@ def framed(scores: pd.DataFrame) -> list[list[int]]:
     """Return the pairs [layer, head] with the verdict "induction"."""
     if "induction" not in scores:
         return []
-    found: list[list[int]] = (
-        scores.loc[scores["induction"].eq(True), ["layer", "head"]].to_numpy(dtype=int).tolist()
-    )
-    return found
+    found = scores.loc[scores["induction"].eq(True), ["layer", "head"]]
+    return list(found.to_numpy(dtype=int).tolist())
 
 
 def colours_of(name: str, scores: pd.DataFrame) -> tuple[str, float, float]:

@@ -1,8 +1,7 @@
 """Show the progress of a long call with tqdm: a bar in a terminal and in a notebook, lines in a
 file. No torch here.
 
-`tracked` shows the progress of a loop. Training and sweeps use `progress_bar`, which prints lines
-into a file.
+`tracked` shows the progress of a loop. Training and sweeps use `progress_bar`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,8 +17,6 @@ T = TypeVar("T")
 
 PATIENCE = 2.0
 """Seconds after which `tracked` shows progress."""
-REDRAWN = 0.25
-"""Seconds between two drawings of a bar, at least."""
 LINE_EVERY = 5.0
 """Seconds between two lines in a file, at least."""
 PARTS = 8
@@ -40,16 +37,11 @@ class Bar(tqdm):
 
 def tracked(items: Iterable[T], what: str) -> Iterator[T]:
     """Yield the items. After `PATIENCE` seconds, show `what`, the number of items done and the time
-    left.
+    left on standard error.
 
-    These are shown in a terminal (on standard error) until the loop ends, or in a notebook, and
-    nowhere else.
+    A terminal shows them until the loop ends. A file gets lines.
     """
-    console = Console(stderr=True)
-    each = list(items)
-    if not (console.is_terminal or console.is_jupyter):
-        yield from each
-        return
+    console, each = Console(stderr=True), list(items)
     with progress_bar(
         console, what, len(each), unit=" items", delay=PATIENCE, leave=console.is_jupyter
     ) as bar:
@@ -66,14 +58,15 @@ def progress_bar(console: Console, name: str, total: float, unit: str = "", **op
     counts = "{elapsed}<{remaining}{postfix}"
     if unit:
         counts = "{n_fmt}/{total_fmt}, {elapsed}<{remaining}, {rate_fmt}{postfix}"
-    drawn: dict[str, Any] = {"mininterval": REDRAWN, "bar_format": "{desc} {bar} " + counts}
+    drawn: dict[str, Any] = {"bar_format": "{desc} {bar} " + counts}
     if console.is_jupyter:
         drawn |= {"file": _Cell()}
     elif console.is_terminal:
         drawn |= {"file": console.file, "ncols": console.width, "nrows": console.height}
     else:
         drawn = {"file": _Lines(console.file), "bar_format": "{desc}: {percentage:.0f}%, " + counts}
-        drawn |= {"delay": LINE_EVERY, "mininterval": LINE_EVERY, "miniters": total / PARTS}
+        drawn |= {"mininterval": LINE_EVERY, "miniters": total / PARTS}
+        options["delay"] = LINE_EVERY
     return Bar(desc=name, total=total, unit=unit, disable=console.quiet, **drawn, **options)
 
 

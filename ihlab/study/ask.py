@@ -355,7 +355,6 @@ def difference(
     one: Cell,
     other: Cell,
     column: str,
-    within: stats.Range = stats.DIFFERENCE,
     guess: float | None = None,
 ) -> Number:
     """Return a column of one cell minus that of another: the median over all pairs of runs.
@@ -371,7 +370,7 @@ def difference(
         first, second, common = _sides(data, one, other)
         sides = f"{first} minus {second}{common} (means {means[0]:.2f} and {means[1]:.2f})"
         measure = f"{WORDS.get(column, column.replace('_', ' '))}, {sides}"
-        return Measured(measure, stats.shift(a, b, within), len(a))
+        return Measured(measure, stats.shift(a, b, stats.DIFFERENCE), len(a))
 
     return OfCells((one, other), number)
 

@@ -134,11 +134,6 @@ def needed(claim: dict[str, Any], unit: Unit = "") -> str:
     return f"{sign}&nbsp;{_in(unit, claim['threshold'])}{unit}"
 
 
-def unbroken(date: str) -> str:
-    """Return a date with non-breaking hyphens."""
-    return date.replace("-", "&#8209;")
-
-
 def short(x: float | None) -> str:
     """Format with three significant digits, without an exponent below a million. None is an
     unbounded end.

@@ -6,6 +6,7 @@ what the bench measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,6 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     such setting.
     """
     table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")
-    for member in members:
-        choose("member of the standard set", member, table["member"].unique())
     head, deep = table["nodes"] == "head", table["layers"] > 2
     plain = (table["corruption"] == "key") & (table["metric"] == HARDER_METRICS[0])
     harder = table["metric"].isin(HARDER_METRICS)
@@ -105,12 +104,13 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     ranked = table["last"] & ~deep
     if quick:
         chosen &= plain & ranked
-    if members:
-        chosen &= table["member"].isin(members)
     for member in members:
+        choose("member of the standard set", member, table["member"].unique())
         require(
             member in [*table["member"][chosen]], f"{member} has no quick setting: leave quick out."
         )
+    if members:
+        chosen &= table["member"].isin(members)
     columns = ["member", "step", "corruption", "metric", "nodes"]
     key = table[columns].astype(str).agg("/".join, axis=1)
     return table.assign(key=key, ranked=ranked)[chosen].reset_index(drop=True)
@@ -140,9 +140,10 @@ def run_bench(
     """Return an entry per method, measured in the settings of a table.
 
     `methods` maps names to entries whose estimates are scored, or to None for one of `METHODS` or
-    `TRUTHS`, which is measured. A setting that a method refuses is left out of its entry, and the
-    reason is a note. A scored entry keeps its passes and notes. `report` gets a line before each
-    problem, `save` all entries after each. Raises `ConfigError` for an unknown method.
+    `TRUTHS`, which is measured. A setting that a method refuses, or where a user's method fails, is
+    left out of its entry, and the reason is a note. A scored entry keeps its passes and notes.
+    `report` gets a line before each problem, `save` all entries after each. Raises `ConfigError`
+    for an unknown method.
     """
     for name, entry in methods.items():
         if entry is None and name not in TRUTHS:
@@ -186,14 +187,30 @@ def _measure(setting: "Setting", key: str, entry: Entry, stored: Entry | None) -
         elif method in TRUTHS:
             estimate = setting.truth(method)
         else:
-            estimates, cost = examined(setting.problem, method, setting.nodes)
-            estimate = over_prompts(estimates)
+            estimate, cost = _run(setting, method)
     except ConfigError as refused:
         entry["notes"][key] = str(refused)
         return {}
     entry["estimates"][key] = significant(without_noise(estimate))
     entry["scores"][key] = significant(setting.scores(np.array(entry["estimates"][key])))
     return cost
+
+
+def _run(setting: "Setting", method: str) -> tuple[Estimate, dict[str, float]]:
+    """Return a method's estimates and its cost. A user's method that fails is refused, so that the
+    others are still measured.
+    """
+    try:
+        estimates, cost = examined(setting.problem, method, setting.nodes)
+    except Exception as error:
+        home = METHODS[method].__module__
+        if isinstance(error, ConfigError) or home.startswith("ihlab."):
+            raise
+        frames = walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_globals.get("__name__") == home]
+        place = f" in line {lines[-1]}" if lines else ""
+        raise ConfigError(f"failed{place}: {type(error).__name__}: {error}") from error
+    return over_prompts(estimates), cost
 
 
 def measured_settings(problems: Sequence[Problem], nodes: str) -> list["Setting"]:

@@ -7,6 +7,7 @@ import pytest
 from tasks.codec import to_plain
 from tests.faults import fuzz
 from tests.faults.fuzz import COMMANDS, CONFIGS, KINDS, STORED, TRAININGS, campaign
+from tests.faults.ways_in import said
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +20,12 @@ def test_no_value_ends_in_a_traceback_or_a_hang(tmp_path, capsys):
     assert tried[CONFIGS] + tried[COMMANDS] >= 200
     assert tried[STORED] >= 10  # accepted ones, or nothing is tried of what follows
     assert tried[TRAININGS] >= 1
+
+
+def test_help_amid_other_words_is_an_answer(tmp_path):
+    printed, wrong = said(["runs", "W", "--out", "-h"], tmp_path)
+    assert printed.startswith("usage: ihlab runs")
+    assert not wrong
 
 
 def test_a_config_that_comes_back_changed_is_reported(tmp_path, monkeypatch, capsys):

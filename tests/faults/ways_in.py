@@ -175,7 +175,9 @@ def said(opening: Opening, where: Path, longest: int = LONGEST) -> tuple[str, st
         last = printed.rstrip("\n").rpartition("\n")[2]
         sentence = last.startswith("ihlab: ") and last.endswith((".", "?", ")", "--help"))
         short = len(last) <= longest and "Traceback" not in printed
-        if stopped.code not in (1, 2, SYSTEM_ERROR) or not sentence or not short:
+        helped = stopped.code == 0 and out.getvalue().startswith("usage: ihlab")  # asked by -h
+        refused = stopped.code in (1, 2, SYSTEM_ERROR) and sentence and short
+        if not helped and not refused:
             wrong = f"exit code {stopped.code}: {printed[-600:]!r}"
     except Slow:
         wrong = f"no answer in {2 * SECONDS} s"

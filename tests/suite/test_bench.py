@@ -3,6 +3,7 @@ is ranked.
 """
 
 import json
+import re
 from itertools import permutations, product
 from pathlib import Path
 from unittest.mock import patch
@@ -182,14 +183,21 @@ def test_a_stop_keeps_what_was_measured_and_refusals_are_told(tmp_path, monkeypa
         "def stops(p, nodes):\n    if p.model.n_layers == 1:\n        raise KeyboardInterrupt\n"
         "    return p.nodes(nodes).assign(effect=1.0)\n"
         "def refuses(p, nodes):\n    raise ConfigError('I refuse.')\n"
+        "def breaks(p, nodes):\n    return p.no_such\n"
+        "def lacks(p):\n    pass\n"
     )
     monkeypatch.chdir(tmp_path)
     members = ["--member", *SMALL, "hand-set-kv-shift"]
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         main(["bench", "stopper:stops", "--quick", *members, "--out", "."])
     assert len(read_entry("stops.json")["scores"]) == 4
-    main(["bench", "stopper:refuses", "--quick", "--member", *SMALL])
-    assert "refuses: I refuse." in capsys.readouterr().out
+    methods = [f"stopper:{name}" for name in ("refuses", "breaks", "lacks")]
+    main(["bench", *methods, "exact", "--quick", "--member", *SMALL])
+    out = capsys.readouterr().out
+    assert "refuses: I refuse." in out
+    assert "breaks: failed in line 9: AttributeError: 'Problem' object has no attribute" in out
+    assert "lacks: failed: TypeError: lacks() takes 1 positional argument but 2 were given" in out
+    assert re.search(r"head +exact +1 ", out)
 
 
 BAD = {
