@@ -42,6 +42,7 @@ class _Process(ForkServerProcess):
     def run(self):
         os.environ.clear()
         os.environ.update(self.env)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python starts
         super().run()
 
 

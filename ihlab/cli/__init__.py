@@ -68,7 +68,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-@interruptible()
 def main(args: Sequence[str] | None = None) -> None:
     """Run the `ihlab` command.
 
@@ -150,6 +149,7 @@ def _show_warning(usual: Callable[..., None], message: Warning | str, *more: Any
         usual(message, *more)
 
 
+@interruptible()
 def _run(argv: list[str]) -> None:
     for arg in argv:  # tyro prints arguments to the terminal unescaped
         plain = not re.search(r"[\x00-\x1f\x7f-\x9f]", arg)

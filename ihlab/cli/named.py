@@ -30,18 +30,21 @@ def registered_method(name: str) -> str:
     from ihlab.attribution import METHODS, register_method
 
     function = _imported(name)
-    known = [method for method, registered in METHODS.items() if registered is function]
-    if not known:
-        known = [name.rpartition(":")[2]]
-        register_method(known[0])(function)
-    return known[0]
+    for method, registered in METHODS.items():
+        if registered is function:
+            return method
+    own = name.rpartition(":")[2]
+    register_method(own)(function)
+    return own
 
 
 def _imported(name: str) -> Any:
     """Import a name that the user gave, from this folder or an installed package. Never give it names from files."""
     module, _, attribute = name.partition(":")
-    formed = bool(module) and not module.startswith(".")
-    require(formed, f"{name!r} is not of the form module:name, such as my_tasks:CopyTask.")
+    require(
+        bool(module) and not module.startswith("."),
+        f"{name!r} is not of the form module:name, such as my_tasks:CopyTask.",
+    )
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -52,11 +55,9 @@ def _imported(name: str) -> Any:
         raise ConfigError(
             f"{name!r}: there is no module {module!r} (written without .py) here or installed."
         ) from None
-    except (Exception, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # SystemExit, say, of a script without an `if __name__` guard
-        said = f"{name!r}: the module {module!r} ends Python when it is imported ({shown(error)})."
-        raise ConfigError(said) from None
-    if not hasattr(imported, attribute):
-        raise ConfigError(f"{name!r}: the module {module!r} has no {attribute!r}.")
+    except SystemExit as error:  # of a script without an `if __name__` guard
+        raise ConfigError(
+            f"{name!r}: the module {module!r} ends Python when it is imported ({shown(error)})."
+        ) from None
+    require(hasattr(imported, attribute), f"{name!r}: the module {module!r} has no {attribute!r}.")
     return getattr(imported, attribute)

@@ -145,13 +145,12 @@ def run_bench(
     `report` gets a line before each problem, `save` all entries after each. Raises `ConfigError`
     for an unknown method.
     """
-    for name, entry in methods.items():
-        if entry is None and name not in TRUTHS:
-            choose("method", name, METHODS)
     entries = {name: new_entry(name) for name in methods}
     for name, entry in methods.items():
         if entry is not None:
             entries[name] |= {"passes": entry["passes"], "notes": dict(entry["notes"])}
+        elif name not in TRUTHS:
+            choose("method", name, METHODS)
     costs: dict[str, list[list[float]]] = {name: [] for name in methods}
     groups: Any = table.groupby(["member", "step", "corruption"], sort=False)
     for number, ((member, step, corruption), group) in enumerate(groups, 1):
@@ -206,8 +205,11 @@ def _run(setting: "Setting", method: str) -> tuple[Estimate, dict[str, float]]:
         home = METHODS[method].__module__
         if isinstance(error, ConfigError) or home.startswith("ihlab."):
             raise
-        frames = walk_tb(error.__traceback__)
-        lines = [line for frame, line in frames if frame.f_globals.get("__name__") == home]
+        lines = [
+            line
+            for frame, line in walk_tb(error.__traceback__)
+            if frame.f_globals["__name__"] == home
+        ]
         place = f" in line {lines[-1]}" if lines else ""
         raise ConfigError(f"failed{place}: {type(error).__name__}: {error}") from error
     return over_prompts(estimates), cost

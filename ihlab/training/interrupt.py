@@ -36,13 +36,20 @@ def interruptible() -> Iterator[None]:
     SIGINT.
 
     A shell ignores SIGINT for background jobs. Training always handles it, since an interrupt loses
-    nothing.
+    nothing. Libraries written in C raise other errors in its place, such as "cannot be read" of a
+    file: then the interrupt is raised again.
     """
     stopping = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.default_int_handler):
         stopping.append(signal.SIGINT)
+    _received.clear()
     with _handled(_stop, *stopping):
-        yield
+        try:
+            yield
+        except BaseException as error:
+            if not _received or isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            _stop(_received[0], None)
 
 
 @contextmanager
@@ -77,7 +84,12 @@ def deferred_interrupt() -> Iterator[threading.Event]:
             raise
 
 
+_received: list[int] = []
+"""The signals that `_stop` has answered in this command."""
+
+
 def _stop(signum: int, frame: Any) -> NoReturn:
+    _received.append(signum)
     raise Terminated if signum == signal.SIGTERM else KeyboardInterrupt
 
 

@@ -291,7 +291,11 @@ def forget_optimizer() -> None:
 def command(
     arguments: Sequence[str], planned: Mapping[str, Any] | None, note: str, sabotage: bool
 ) -> None:
-    """Run the command with a planned kill, in its own process and session."""
+    """Run the command with a planned kill, in its own process and session.
+
+    Outside of `main`, SIGINT ends the process as SIGTERM does: multiprocessing would exit with 1.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.getsid(0) != os.getpid():
         os.setsid()
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -308,7 +312,11 @@ def command(
     fork_workers(kill, note)
     if kill and kill.after is None and not kill.by_worker:
         kill_in_write(kill, note)
-    main(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        main(arguments)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 # In the campaign's process

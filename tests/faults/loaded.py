@@ -2,6 +2,8 @@
 seconds.
 """
 
+import signal
+
 import numpy as np
 import torch._dynamo  # an optimiser imports it
 
@@ -14,3 +16,4 @@ InductionTask(vocab_size=40, length=12).batch(
     1, np.random.default_rng(0)
 )  # loads numba's compiled functions
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a process runs Python code of its own

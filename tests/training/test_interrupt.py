@@ -47,6 +47,24 @@ def test_either_signal_stops_a_command_wherever_it_was_started(sigint, signum, c
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@EACH_SIGNAL
+def test_an_error_that_a_library_makes_of_a_signal_is_no_error(signum, code):
+    """As pandas' parser does ("Error tokenizing data") and torch, when a tensor is read."""
+
+    @interruptible()
+    def read():
+        try:
+            send(signum)
+        except KeyboardInterrupt:
+            raise ValueError("the file cannot be read") from None
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        read()
+    assert exit_code(stopped.value) == code
+    with pytest.raises(ValueError, match="no signal"), interruptible():
+        raise ValueError("no signal came before this one")
+
+
 @IN_FRONT_AND_BEHIND
 @EACH_SIGNAL
 def test_either_signal_waits_for_the_end_of_a_training_step(monkeypatch, sigint, signum, code):
