@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ihlab.cli import main
+from ihlab.hf.conformance.__main__ import main as conformance
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "SKILL.md").read_text("utf-8")
@@ -37,15 +38,12 @@ def printed_by(code: str, language: str, capfd: pytest.CaptureFixture[str]) -> s
     printed = ""
     for line in code.replace("\\\n", "").splitlines():
         program, *arguments = shlex.split(line)
+        command = main
         if program == "python":
-            done = subprocess.run(
-                [sys.executable, *arguments], capture_output=True, text=True, check=False
-            )
-            printed += done.stdout + done.stderr
-            continue
-        assert program == "ihlab"
+            assert arguments[:2] == ["-m", "ihlab.hf.conformance"]
+            command, arguments = conformance, arguments[2:]
         try:
-            main(arguments)
+            command(arguments)
         except SystemExit as stopped:
             printed += stopped.code if isinstance(stopped.code, str) else ""
         printed += "".join(capfd.readouterr())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.table import Column, Table
 
 from ihlab.cli.inspect import (
     Corpus,
@@ -16,7 +16,6 @@ from ihlab.cli.inspect import (
     TaskName,
     found_run,
     model_name,
-    number_column,
     reading,
 )
 from ihlab.cli.paths import (
@@ -148,7 +147,8 @@ def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
     names = [
         re.sub("[ _](?!rise)", "\n", name) for name in (RAW, *(column.name for column in PRINTED))
     ]
-    table = Table("head", "verdict", *map(number_column, names), title=title, title_justify="left", box=SIMPLE_HEAD,
+    columns = [Column(name, justify="right", no_wrap=True) for name in names]
+    table = Table("head", "verdict", *columns, title=title, title_justify="left", box=SIMPLE_HEAD,
                   show_edge=False, pad_edge=False, padding=0)  # fmt: skip
     raw = {
         (head.layer, head.head): head for head in scores[scores["pattern"] == "raw"].itertuples()

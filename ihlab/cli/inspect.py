@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.table import Column
 
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import (
@@ -137,11 +136,6 @@ def shift(
         from ihlab.plots.interactive import shift_weights
 
         write_interactive(shift_weights(opened.metrics, opened.folder.name), out)
-
-
-def number_column(name: str) -> Column:
-    """Return a table's column of numbers."""
-    return Column(name, justify="right", no_wrap=True)
 
 
 def view(

@@ -50,12 +50,12 @@ def _imported(name: str) -> Any:
     try:
         imported = import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0] and error.name != module:
+        if error.name not in (module, module.partition(".")[0]):
             raise  # the module itself has a missing import
         raise ConfigError(
             f"{name!r}: there is no module {module!r} (written without .py) here or installed."
         ) from None
-    except SystemExit as error:  # of a script without an `if __name__` guard
+    except (SystemExit, GeneratorExit) as error:  # a script without an `if __name__` guard, say
         raise ConfigError(
             f"{name!r}: the module {module!r} ends Python when it is imported ({shown(error)})."
         ) from None

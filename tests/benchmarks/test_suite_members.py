@@ -10,7 +10,7 @@ from ihlab import suite
 from ihlab.suite.members import HAND_SET
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_every_member_has_a_row_and_a_picture(built, tmp_path, monkeypatch):
     name, built_by_hand = "triggers-kv-shift-1", ("hand-set-two-layers", "hand-set-kv-shift")
     for other in set(HAND_SET) - set(built_by_hand):

@@ -241,7 +241,7 @@ def test_the_set_says_what_is_in_it():
 @pytest.mark.parametrize("fields", ONE_OF_EACH, ids=str)
 def test_the_check_agrees_on_every_row_and_finds_a_false_one(fields, tmp_path):
     model = small(3, **fields)
-    certificate = certify(model, TASK, range(3, 6))
+    certificate = certify(model, TASK, [3, 4] if model.cfg.n_heads > 1 else range(3, 6))
     certificate.save(tmp_path / "proof")
     assert check(tmp_path / "proof", model) == (certificate.table["verdict"] != "unknown").sum()
     for verdict, claimed in (("refuted", "proved"), ("proved", "refuted")):

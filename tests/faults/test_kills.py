@@ -9,7 +9,7 @@ from tests.faults.kills import WRITE, campaign
 pytestmark = pytest.mark.slow
 
 
-KINDS = ["train", "sweep", "certify", "attack", "suite export"]
+KINDS = ["train", "sweep", "certify", "view"]
 
 
 def test_killed_commands_end_as_if_nobody_had_killed_them(tmp_path, capsys):

@@ -139,7 +139,11 @@ def test_stand_ins_come_before_the_modelling_files():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "named"),
-    [("bamba", {}), ("olmo_hybrid", {"seq_idx"}), ("kimi_linear", {"seq_idx", "cu_seqlens"})],
+    [
+        pytest.param("bamba", {}, marks=pytest.mark.rare),
+        ("olmo_hybrid", {"seq_idx"}),
+        pytest.param("kimi_linear", {"seq_idx", "cu_seqlens"}, marks=pytest.mark.rare),
+    ],
 )
 def test_the_command_checks_packed_documents_without_a_gpu(family, named):
     command = [

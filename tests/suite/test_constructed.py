@@ -31,7 +31,10 @@ def test_exact_patching_finds_the_heads_that_were_built(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["hand-set-kv-shift", "hand-set-2-hop-rotated"])
+@pytest.mark.parametrize(
+    "name",
+    ["hand-set-kv-shift", pytest.param("hand-set-2-hop-rotated", marks=pytest.mark.rare)],
+)
 def test_the_truth_of_inputs_and_edges_is_what_was_built(name):
     """Up to effects at the threshold of .1: in one prompt of ten the changed token is also one that
     a head reads its value from.
