@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import html
 import math
 import warnings
 from dataclasses import dataclass
@@ -182,9 +181,8 @@ class Folder:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the picture and the summary in a notebook."""
         picture, summary = base64.b64encode(self.picture.read_bytes()).decode(), self.summary()
-        tag = "pre" if "\n" in summary else "p"
         image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
-        return {"text/html": f"{image}<{tag}>{html.escape(summary)}</{tag}>", "text/plain": summary}
+        return {"text/markdown": f"{image}\n\n{summary}", "text/plain": summary}
 
     def verdicts(self) -> pd.DataFrame:
         """Return the stored claims as a readable table: the sentence, its number and interval, and

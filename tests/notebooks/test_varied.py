@@ -97,7 +97,7 @@ def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     assert verdicts["sentence"].tolist() == [claim["sentence"] for claim in folder.claims()]
     shown = folder._repr_mimebundle_()
     assert shown["text/plain"] == (kept / "summary.md").read_text(encoding="utf-8").strip()
-    assert 'src="data:image/svg+xml;base64,' in shown["text/html"]
+    assert 'src="data:image/svg+xml;base64,' in shown["text/markdown"]
     page = verdict_table(folder, folder).to_html()
     assert page.count("<tr>") == 1 + 2 * len(verdicts)
     assert all(f">{claim['verdict']}</td>" in page for claim in folder.claims())

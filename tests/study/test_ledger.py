@@ -96,10 +96,10 @@ def test_a_summary_may_be_a_table(folder):
 
 
 def test_a_notebook_shows_the_picture_and_the_summary(folder):
-    folder.publish(Made(summary="a < b"), DATA)
-    page = folder._repr_mimebundle_()["text/html"]
+    folder.publish(Made(summary="| a |\n| --- |\n| 1 |"), DATA)
+    page = folder._repr_mimebundle_()["text/markdown"]
     assert page.startswith('<img style="max-width: 100%" src="data:image/svg+xml;base64,PD94b')
-    assert "<p>a &lt; b</p>" in page
+    assert page.endswith('">\n\n| a |\n| --- |\n| 1 |')
 
 
 def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):
