@@ -350,8 +350,8 @@ def smallest_margin(
     question: Question,
     length: int,
 ) -> tuple[float, float, Array]:
-    """Return a lower bound of the margins of all walks of a length, the smallest known margin from
-    above, and its walk.
+    """Return a lower bound of the margins of all walks of a length, an upper bound of the smallest
+    margin that was found, and the walk that has it.
 
     With one head. Return inf without a walk. The first walk's nearest rival is tested alone, then
     the others in groups. A group passes if no walk is below the smallest known margin. A group that

@@ -31,7 +31,7 @@ class HeadMonitor:
         Trainer(..., callbacks=[monitor.callback()])
 
     `model` is any model that `locate_induction_heads` takes. If it is wrapped for training, give
-    the inner model. `rows`, `length`, `ids`, `seed` and `bos` are those of `head_scores`: the same
+    the inner model. `rows`, `length`, `ids`, `seed` and `bos` are those of `head_scores`. The same
     random tokens are read each time. A measurement runs the model without gradients, in evaluation
     mode, and changes neither its mode nor any random state.
 

@@ -118,8 +118,8 @@ def score_routes(
     """Split a layer's attention scores by the key's route: this token's raw key, the previous
     token's, ...:
 
-        S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r +
-        bias = scores.
+        S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head)
+        scores = bias + sum over r of S_r
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted
     to. Keys that are not shifted have one route. The bias is -inf at masked keys, else ALiBi's or 0.

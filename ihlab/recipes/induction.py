@@ -93,7 +93,7 @@ def figure1_run() -> RunConfig:
 
 
 def depth_config(cell: Cell, positional: str = "rope", run: RunConfig | None = None) -> RunConfig:
-    """Return the config of a curve of Figure 1a, from `run`, by default that of a laptop.
+    """Return the config of a curve of Figure 1a, made from `run`, by default at laptop scale.
 
     Four-layer runs stop at 90%, because claims use only their steps.
     """
@@ -129,7 +129,7 @@ def narrow_run(run: RunConfig) -> RunConfig:
 
 
 def width_config(cell: Cell, run: RunConfig | None = None) -> RunConfig:
-    """Return the config of a curve of Figure 1b, from `run`, by default that of a laptop."""
+    """Return the config of a curve of Figure 1b, made from `run`, by default at laptop scale."""
     width, heads, positional = SHAPES[panel_of(cell)]
     run = run or narrow_run(figure1_run())
     shape = {"d_model": width, "n_heads": heads, "positional": positional, "init_std": None}

@@ -65,8 +65,8 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
 def as_folder(what: str, folder: Any) -> Path:
     """Return the path of a folder, which need not exist.
 
-    Raises `ConfigError` for anything but a text or a path, for a path that no folder can have, and
-    for a file's path.
+    Raises `ConfigError` for anything but a str or `Path`, for a path that no folder can have (with
+    a null character, or below a file), and for a file's path.
     """
     require(
         isinstance(folder, str | Path),

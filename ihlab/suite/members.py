@@ -229,8 +229,8 @@ def accuracy_of(name: str) -> str:
 
 
 def onset_of(member: Run, column: str) -> float:
-    """Return the first step at which an accuracy of a member's run is halfway from the best guess
-    to 1.
+    """Return the first evaluated step at which an accuracy of a member's run is at least halfway
+    from that of the best guess to 1.
 
     NaN if the accuracy ends below `LEARNED`: then it may have risen by guessing alone. The best
     guess is `ihlab.measure.guess.guess_of` on held-out sequences, over the answers that the

@@ -90,8 +90,8 @@ def _all_or(index: int | None) -> int | slice:
 
 
 def _entries(clamp: Clamp, shift: TokenShift) -> tuple[int | slice, int | slice]:
-    """Return the frozen heads and columns: all columns if the shift ties its columns (they sum to
-    1).
+    """Return the indices of the frozen heads and columns: all columns if the shift ties them (a
+    head's weights sum to 1).
     """
     column = None if shift.rule.tied else clamp.column
     return _all_or(clamp.head), _all_or(column)

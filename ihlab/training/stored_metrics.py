@@ -36,8 +36,8 @@ def read_metrics(
 ) -> pd.DataFrame:
     """Read the table of `as_csv`.
 
-    `steps` are evaluations that it must hold; `known` is the `record` that its beginning must
-    match. An incomplete last row is left out, unless the run has `ended`. Raises `ConfigError` for
+    It must have a row for each of `steps`, and its beginning must match the `record` given as
+    `known`. An incomplete last row is left out, unless the run has `ended`. Raises `ConfigError` for
     a file that cannot be read, is truncated elsewhere, lacks one of `steps`, has more than
     `MOST_COLUMNS` columns, holds anything but numbers, or whose steps do not increase.
     """

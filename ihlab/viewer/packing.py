@@ -37,7 +37,8 @@ def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True
 
     A value read back is off by at most (high[q] - low[q]) / 510, plus float32 rounding; the
     smallest and largest value of a query are exact. The result is `packed`: low and high (float32
-    [*panel, n] each, little-endian), then levels (uint8 [*panel, n (n + 1) / 2], or [*panel, n n]).
+    [*panel, n] each, little-endian), then levels (uint8 [*panel, n (n + 1) / 2] if
+    `causal`, else [*panel, n^2]).
     """
     n = panels.shape[-1]
     query, key = np.indices((n, n)).reshape(2, -1)

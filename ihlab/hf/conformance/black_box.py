@@ -43,8 +43,8 @@ LONG = 530
 
 
 def chunks(model: Any) -> None:
-    """Read the same tokens in one pass, one by one, and in chunks of several sizes; then more
-    tokens one by one.
+    """Read the same tokens in one pass, one by one, and in chunks of several sizes; then a
+    longer sequence in one pass and one by one.
     """
     ids = tokens(model, 2, 10)
     for sizes in ([1] * 10, [5, *[1] * 5], [5, 5], [1, 4, 5], [8, 1, 1], [3, 2, 2, 3]):

@@ -42,7 +42,9 @@ def reset(model: Any) -> None:
 
 
 def static(model: Any) -> None:
-    """Read in chunks with a static cache, reset it and read again; and generate twice with one."""
+    """Read in chunks with a static cache, reset it and read again. Then generate twice with the
+    static cache that `generate` keeps.
+    """
     cache = fixed(model)
     for seed, sizes in enumerate(([5, *[1] * 7], [1] * 12, [5, 4, 1, 2])):
         ids = tokens(model, 2, 12, seed)

@@ -8,9 +8,9 @@ of 4, without bias and activation, added to its input:
 
 with zeros before the first token, at any of four places: A, the input of attention's projections;
 B, queries, keys and values before the rotation; C, the MLP's normalised input; D, the input of its
-activation (for SwiGLU, of both branches). If B's taps are w[0], w[1], 0, 0 for all channels of keys
-and values and 0 for queries, it is equation 5 of arXiv 2411.19574 with alpha1 = 1 + w[0] and alpha2
-= w[1].
+activation (for SwiGLU, of both branches). With taps w[0], w[1], 0, 0 on all channels of keys and
+values, and 0 on queries, B is equation 5 of arXiv 2411.19574 with alpha1 = beta1 = 1 + w[0] and
+alpha2 = beta2 = w[1].
 
 The short convolutions of Inkling and of Marin's issue 7585 are the same sum at other places: K,
 keys after their projection; V, values; O, what attention adds to the residual stream; M, what the

@@ -113,7 +113,7 @@ class HeadMixes(nn.Module):
 
     @property
     def mixes_queries(self) -> bool:
-        """True if queries contain earlier tokens' queries."""
+        """True if earlier tokens' queries are mixed into queries."""
         return self.query_shift is not None or "query" in self.convolution
 
     def mixed(self, side: str, x: Heads, cache: Past | None) -> Heads:

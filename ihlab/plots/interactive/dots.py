@@ -28,7 +28,7 @@ GAP = 76
 def dots(view: Dots, data: pd.DataFrame, title: str = "") -> go.Figure:
     """Draw one dot per seed and a bar at the median: hover names the cell, the seed and the value.
 
-    Infinite values are drawn at "never". A click on the legend hides a colour.
+    Infinite values are drawn at the tick "never". A click on the legend hides a colour.
     """
     names, shown, series = in_order(data, view.rows), view.shown(data), view.series(data)
     points = view.points(data).dropna(subset=["value_"])

@@ -73,9 +73,9 @@ def draw_other_equations(
 ) -> None:
     """Step G: draw operands for the instances that are not necessary, one after another in random order.
 
-    A coin decides whether an instance is independent. If so, its operands are drawn from earlier independent ones,
-    otherwise from everything computable by then. Another coin decides whether it has a constant. If not, all operands
-    are parameters (in step F, the constant may still be drawn among them).
+    A coin decides whether an instance is independent of the necessary ones. If so, its operands are drawn from earlier
+    independent ones, otherwise from everything computable by then. Another coin decides whether it has a constant. If
+    not, all operands are parameters (in step F, the constant may still be drawn among them).
     """
     others = np.empty(structure.n_edges, np.int64)
     n = 0
