@@ -298,9 +298,9 @@ def command(
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.getsid(0) != os.getpid():
         os.setsid()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    printed = os.open(output(note), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
-        os.dup2(nowhere, stream)
+        os.dup2(printed, stream)
     import torch
 
     from ihlab.cli import main
@@ -320,6 +320,11 @@ def command(
 
 
 # In the campaign's process
+
+
+def output(note: str) -> Path:
+    """Return the file that gets what a command prints."""
+    return Path(note).with_suffix(".out")
 
 
 def living(note: str) -> list[int]:
@@ -383,6 +388,7 @@ class Attempt:
         note = folder.with_suffix(".killed")
         for path in (note, note.with_suffix(".workers")):
             path.unlink(missing_ok=True)
+        output(str(note)).write_text("")
         begun, before = time.perf_counter(), checkpoints(folder)
         started = Started(KINDS[kind](folder), kill, str(note), sabotage)
         code, self.was_killed, self.finished = None, False, {0, *FINDING.get(kind, ())}
@@ -404,7 +410,8 @@ class Attempt:
         self.was_killed |= note.exists()
         self.wrong = []
         if self.code not in self._codes(kill):
-            self.wrong.append(f"exit code {self.code}")
+            printed = output(str(note)).read_text(errors="replace")
+            self.wrong.append(f"exit code {self.code}, printed {printed[-1000:]!r}")
         deadline = time.monotonic() + (RAY_TO_END if kind == "sweep --engine ray" else TO_END)
         while (alive := started.alive()) and time.monotonic() < deadline:
             time.sleep(0.1)
