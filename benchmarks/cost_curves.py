@@ -110,7 +110,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
             f"{row.cost} over {NAMES[row.axis]}",
             [row.min, row.measured, row.max],
             "exponent",
-            note=f"counted: {row.counted:.2f}",
+            note=f"counted: {row.counted:z.2f}",
         )
         for row in found.itertuples()
     ]

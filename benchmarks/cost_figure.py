@@ -6,8 +6,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ihlab.plots.style import BLACK, BLUE, new_figure, printed, write_picture
+from ihlab.plots.style import BLACK, BLUE, PAGE, new_figure, printed, write_picture
 
+ACROSS = 4
+"""Number of panels beside one another."""
 COSTS = {"time": ("ms", "counted_gflop", "ms a step"), "memory": ("mib", "counted_mib", "peak MiB")}
 
 
@@ -18,16 +20,23 @@ def draw_costs(
     """Draw measured costs, and counted costs scaled to the largest measured one. `names`: titles of
     the axes.
     """
-    picture = new_figure(2.6 * len(names), 5.6)
-    grid = picture.subplots(2, len(names), squeeze=False, sharex="col", sharey="row")
-    for column, (axis, name) in enumerate(names.items()):
-        for row, cost in enumerate(COSTS):
+    bands = -(-len(names) // ACROSS)
+    picture = new_figure(PAGE, 4.4 * bands)
+    grid = picture.subplots(len(COSTS) * bands, ACROSS, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for number, (axis, name) in enumerate(names.items()):
+        band, column = divmod(number, ACROSS)
+        for row, (cost, (_, _, label)) in enumerate(COSTS.items()):
+            axes = grid[len(COSTS) * band + row, column]
+            axes.set_axis_on()
+            axes.sharey(grid[row, 0])
             chosen = (slopes["axis"] == axis) & (slopes["cost"] == cost)
-            _panel(grid[row, column], points[points["axis"] == axis], slopes[chosen].iloc[0], cost)
-        grid[1, column].set_xlabel(name)
-    for row, (_, _, label) in enumerate(COSTS.values()):
-        grid[row, 0].set_ylabel(label)
-    grid[0, 0].legend(loc="lower right", fontsize=8)
+            _panel(axes, points[points["axis"] == axis], slopes[chosen].iloc[0], cost)
+            axes.set_xlabel(name)
+            if column == 0:
+                axes.set_ylabel(label)
+    picture.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     write_picture(picture, path)
 
 
@@ -64,7 +73,9 @@ def _panel(axes: Axes, points: pd.DataFrame, slope: pd.Series, cost: str) -> Non
         sizes, scale * points[counted], color=BLACK, linestyle=":", lw=1.2, label="as counted"
     )
     axes.set_title(
-        f"exponent {slope['measured']:.2f},\ncounted {slope['counted']:.2f}", fontsize=8, loc="left"
+        f"exponent {slope['measured']:z.2f},\ncounted {slope['counted']:z.2f}",
+        fontsize=8,
+        loc="left",
     )
     _logarithmic(axes, list(sizes))
 
