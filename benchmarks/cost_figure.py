@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from ihlab.plots.style import BLACK, BLUE, PAGE, new_figure, printed, write_picture
 
 ACROSS = 4
-"""Number of panels beside one another."""
+"""Number of panels of costs beside one another."""
 COSTS = {"time": ("ms", "counted_gflop", "ms a step"), "memory": ("mib", "counted_mib", "peak MiB")}
 
 
@@ -43,10 +43,12 @@ def draw_costs(
 @printed
 def draw_growth(points: pd.DataFrame, exponents: dict[str, float], path: Path) -> None:
     """Draw the seconds of each tool (`name`) over the size that grows, both logarithmic."""
-    picture = new_figure(2.6 * len(exponents), 2.9)
-    for axes, (name, exponent) in zip(
-        picture.subplots(1, len(exponents), sharey=True), exponents.items(), strict=True
-    ):
+    rows = -(-len(exponents) // 3)
+    picture = new_figure(PAGE, 2.7 * rows)
+    grid = picture.subplots(rows, 3, squeeze=False, sharey=True)
+    for axes in grid.flat[len(exponents) :]:
+        axes.set_axis_off()
+    for axes, (name, exponent) in zip(grid.flat, exponents.items(), strict=False):
         part = points[points["name"] == name]
         low, high = zip(*((min(turns), max(turns)) for turns in part["seconds"]), strict=True)
         axes.plot(part["value"], part["median"], color=BLUE, marker="o", ms=4)
@@ -55,7 +57,8 @@ def draw_growth(points: pd.DataFrame, exponents: dict[str, float], path: Path) -
         axes.set_title(f"{tool.replace('`', '')}\nexponent {exponent:.2f}", fontsize=8, loc="left")
         axes.set_xlabel(size)
         _logarithmic(axes, list(part["value"]))
-    picture.axes[0].set_ylabel("seconds")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("seconds")
     write_picture(picture, path)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ihlab.sweep.pool import RETRIES, Ended, Job, costliest_first
 from ihlab.training.config import RunConfig
+from ihlab.training.interrupt import Interrupted, deferred_interrupt
 from ihlab.training.progress import Row
 from tasks.config import ConfigError
 
@@ -53,8 +54,7 @@ def in_ray(
                     running[reference.future()] = index, reference
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
-                    index, _ = running.pop(future)
-                    on_end(index, future)
+                    on_end(running.pop(future)[0], future)
         finally:
             for _, reference in running.values():
                 ray.cancel(reference)  # interrupts the job, whose loop saves a checkpoint
@@ -72,8 +72,11 @@ def _started(jobs: int | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if "RAY_ADDRESS" not in os.environ:
-        options |= {"num_cpus": jobs, "object_store_memory": OBJECT_STORE}
-        options["include_dashboard"] = False
+        options |= {
+            "num_cpus": jobs,
+            "object_store_memory": OBJECT_STORE,
+            "include_dashboard": False,
+        }
     answer = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**options)
@@ -89,7 +92,10 @@ def _started(jobs: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        with deferred_interrupt() as asked:  # half shut down, Ray ends the process with 1
+            ray.shutdown()
+            if asked.is_set():
+                raise Interrupted
 
 
 def _do(job: Job, config: RunConfig) -> Any:
@@ -98,6 +104,6 @@ def _do(job: Job, config: RunConfig) -> Any:
     torch.set_num_threads(1)
 
     def report(step: int, row: Row) -> None:
-        return None
+        """Do nothing."""
 
     return job(config, report)
