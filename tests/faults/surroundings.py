@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from subprocess import CompletedProcess
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ihlab.cli import SYSTEM_ERROR
 from tests.faults import kills
@@ -131,9 +131,13 @@ def ended(case: Case, folder: Path) -> CompletedProcess[str]:
         )
     env = {name: value for name, value in {**os.environ, **case.env}.items() if value is not None}
     start = [sys.executable, "-c", SCRIPT.format(""), case.before, *arguments]
-    return subprocess.run(
-        start, env=env, cwd=folder.parent, capture_output=True, text=True, check=False
-    )
+    where: dict[str, Any] = {"env": env, "cwd": folder.parent}
+    try:
+        return subprocess.run(
+            start, **where, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:  # it was killed, so that the next case can begin
+        return CompletedProcess(start, -9, "", f"more than {SECONDS} s")
 
 
 def fault(case: Case, done: CompletedProcess[str]) -> str:
