@@ -140,6 +140,18 @@ def ended(case: Case, folder: Path) -> CompletedProcess[str]:
         return CompletedProcess(start, -9, "", f"more than {SECONDS} s")
 
 
+DUMPED = "; import faulthandler; faulthandler.dump_traceback_later(60, exit=True)"
+"""Ends a process that hangs, and prints where."""
+
+
+def is_loading(stderr: str) -> bool:
+    """Return whether a process hung while it loaded a library: OpenBLAS then asks for memory for
+    ever (docs/faults.md, "What cannot be defended").
+    """
+    _, hung, frames = stderr.partition("(most recent call first):\n")
+    return bool(hung) and "in create_module" in "".join(frames.splitlines()[:2])
+
+
 def fault(case: Case, done: CompletedProcess[str]) -> str:
     """Return what is wrong with the end of a command: neither finished nor one sentence with a code
     of its own.
@@ -149,6 +161,8 @@ def fault(case: Case, done: CompletedProcess[str]) -> str:
     refused = {1, 2, SYSTEM_ERROR, 130, 143} - case.finished
     if done.returncode < 0:  # the system ended it, and its second process says so
         refused.add(done.returncode)
+    if is_loading(done.stderr):
+        return ""
     if done.returncode in case.finished or (said and done.returncode in refused):
         return ""
     return f"exit code {done.returncode}: {done.stderr[-1500:]}"
@@ -233,7 +247,7 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
             add("", name, FULL, f"{name}, {full}", command, before=full)
             limited = LIMIT.format(what="FSIZE", limit=int(largest * rng.random()))
             add("", name, LIMITED, f"{name}, {limited}", command, before=limited)
-            memory = LIMIT.format(what="AS", limit=rng.randrange(*BETWEEN))
+            memory = LIMIT.format(what="AS", limit=rng.randrange(*BETWEEN)) + DUMPED
             add("", name, MEMORY, f"{name}, {memory}", command, before=memory, env=ONE_THREAD)
             back = BACK.format(seed=rng.random())
             add("stopped" if name == "train" else "", name, CLOCK, name, command, before=back)

@@ -28,6 +28,18 @@ def test_commands_in_hostile_surroundings_end_in_a_sentence_and_go_on_later(tmp_
     assert [row for row in rows if row.failed] == [], capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("place", "loading"), [("create_module", True), ("batch", False)])
+def test_a_command_that_hangs_is_a_fault_unless_it_loads_a_library(place, loading):
+    said = "Timeout (0:01:00)!\nThread 0x1 (most recent call first):\n"
+    frames = (
+        f'  File "a", line 1 in _call\n  File "b", line 2 in {place}\n  File "c", line 3 in main\n'
+    )
+    case = surroundings.Case(surroundings.MEMORY, "train", list)
+    done = subprocess.CompletedProcess([], 1, "", said + frames)
+    assert surroundings.is_loading(said + frames) == loading
+    assert (surroundings.fault(case, done) == "") == loading
+
+
 @pytest.mark.parametrize(
     ("root", "words"),
     [
