@@ -23,13 +23,12 @@ def draw_costs(
     bands = -(-len(names) // ACROSS)
     picture = new_figure(PAGE, 4.4 * bands)
     grid = picture.subplots(len(COSTS) * bands, ACROSS, squeeze=False)
-    for axes in grid.flat:
+    for axes in grid[-len(COSTS) :, len(names) - ACROSS * (bands - 1) :].flat:
         axes.set_axis_off()
     for number, (axis, name) in enumerate(names.items()):
         band, column = divmod(number, ACROSS)
         for row, (cost, (_, _, label)) in enumerate(COSTS.items()):
             axes = grid[len(COSTS) * band + row, column]
-            axes.set_axis_on()
             axes.sharey(grid[row, 0])
             chosen = (slopes["axis"] == axis) & (slopes["cost"] == cost)
             _panel(axes, points[points["axis"] == axis], slopes[chosen].iloc[0], cost)

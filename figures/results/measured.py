@@ -46,7 +46,7 @@ def _result(claim: dict[str, Any]) -> str:
     return f"{measured(claim)} {verdict(claim)}"
 
 
-def _replaced_then(claim: dict[str, Any]) -> str:
+def _dated_result(claim: dict[str, Any]) -> str:
     """Return the date on which a claim was replaced, with non-breaking hyphens, and its result."""
     return f"{claim['replaced'].replace('-', '&#8209;')}: {_result(claim)}"
 
@@ -55,7 +55,7 @@ def _replaced(folder: Folder, history: Sequence[dict[str, Any]], root: Path) -> 
     """Return the table of a figure's replaced claims: a row for each claim and threshold."""
     rows = []
     for (_, threshold), group in _grouped(history, lambda claim: (_family(claim), needed(claim))):
-        lines = _lines(group, _replaced_then)
+        lines = _lines(group, _dated_result)
         rows.append([escaped(group[0]["sentence"]), threshold, lines])
     return {"link": _link(folder, root), "gone": table(GONE, rows)}
 

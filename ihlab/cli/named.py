@@ -55,7 +55,9 @@ def _imported(name: str) -> Any:
         raise ConfigError(
             f"{name!r}: there is no module {module!r} (written without .py) here or installed."
         ) from None
-    except (SystemExit, GeneratorExit) as error:  # a script without an `if __name__` guard, say
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # SystemExit, say, of a script without an `if __name__` guard
         raise ConfigError(
             f"{name!r}: the module {module!r} ends Python when it is imported ({shown(error)})."
         ) from None

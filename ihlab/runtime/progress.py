@@ -65,9 +65,8 @@ def progress_bar(console: Console, name: str, total: float, unit: str = "", **op
         drawn |= {"file": console.file, "ncols": console.width, "nrows": console.height}
     else:
         drawn = {"file": _Lines(console.file), "bar_format": "{desc}: {percentage:.0f}%, " + counts}
-        drawn |= {"mininterval": LINE_EVERY, "miniters": total / PARTS}
-        options["delay"] = LINE_EVERY
-    return Bar(desc=name, total=total, unit=unit, disable=console.quiet, **drawn, **options)
+        drawn |= {"delay": LINE_EVERY, "mininterval": LINE_EVERY, "miniters": total / PARTS}
+    return Bar(desc=name, total=total, unit=unit, disable=console.quiet, **(options | drawn))
 
 
 class _Lines:

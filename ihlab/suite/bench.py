@@ -201,9 +201,11 @@ def _run(setting: "Setting", method: str) -> tuple[Estimate, dict[str, float]]:
     """
     try:
         estimates, cost = examined(setting.problem, method, setting.nodes)
+    except ConfigError:
+        raise
     except Exception as error:
         home = METHODS[method].__module__
-        if isinstance(error, ConfigError) or home.startswith("ihlab."):
+        if home.startswith("ihlab."):
             raise
         lines = [
             line
