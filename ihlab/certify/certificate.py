@@ -300,18 +300,18 @@ def set_of(task: Any, automata: Sequence[Sequences], lengths: list[int]) -> str:
     """Return in words which sequences of some lengths automata hold, with their exact share of all
     sequences.
     """
-    bos = bool(getattr(task, "bos", False))
-    n_ids = len(automata[0].alphabet) - bos
-    after = " after BOS" if bos else ""
-    said = (
-        f"every sequence of {ranges(lengths)} tokens over {n_ids} ids{after} {automata[0].sentence}"
-    )
-    if task is None:
-        return said
+    n_ids = len(automata[0].alphabet)
+    tokens = f"every sequence of {ranges(lengths)} tokens over"
+    if task is None:  # a sentence can be wider than the sets: it is quoted
+        words = '", "'.join(sorted({automaton.sentence for automaton in automata}))
+        return f'{tokens} {n_ids} ids that your own automata accept ("{words}")'
+    n_ids -= task.bos
+    after = " after BOS" if task.bos else ""
+    said = f"{tokens} {n_ids} ids{after} {automata[0].sentence}"
     n_questions = len(questions_of(task))
     if len(automata) < n_questions:
         said += f", for {len(automata)} of {n_questions} questions"
-    return f"{said} ({percent(share(automata, lengths, n_ids, bos))} of all)"
+    return f"{said} ({percent(share(automata, lengths, n_ids, task.bos))} of all)"
 
 
 def share(automata: Sequence[Sequences], lengths: list[int], n_ids: int, bos: bool) -> Fraction:

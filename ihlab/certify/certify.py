@@ -85,7 +85,7 @@ def certify(
             planned.task is not None,
             "A certificate of your own automata is not stored: leave path out.",
         )
-        _require_same_call(Path(path), planned)
+        require_same_call(Path(path), planned)
     plain = plain_copy(model, planned.lengths[-1])
     with_margin = {*planned.lengths} if planned.margins else {planned.lengths[-1]}
     rows = _rows(plain, chosen, planned.lengths, with_margin)
@@ -100,7 +100,7 @@ def certify(
     )
     certificate = planned.finished(table, chosen, plain)
     if path is not None:
-        _require_same_call(Path(path), planned)  # another process may have written it since
+        require_same_call(Path(path), planned)  # another process may have written it since
         certificate.save(path)
     return certificate
 
@@ -184,11 +184,11 @@ def _questions(
     return automata_of(task, map(tuple, questions))  # type: ignore[arg-type]
 
 
-def _require_same_call(path: Path, planned: Certificate) -> None:
+def require_same_call(path: Path, planned: Certificate) -> None:
     """Raise `ConfigError` if a path has the certificate of another model or call."""
     if path.exists():
         stored = Certificate.open(path)
-        for name in ("model", "task", "lengths", "questions", "margins"):
+        for name in ("model", "task", "lengths", "questions", "margins", "without"):
             require(
                 getattr(stored, name) == getattr(planned, name),
                 f"{path} is the certificate of another model or call ({name} differs): give another path.",
@@ -216,7 +216,8 @@ def _settled(rows: list[dict[str, Any]], model: Transformer) -> pd.DataFrame:
     """Run the model on the sequences, and return the rows with their verdicts.
 
     A row is refuted if its sequence has a margin of 0 or less and the model answers it wrongly. A
-    row stays proved only if the model, in its own arithmetic, answers its sequence rightly.
+    proved row that names a sequence stays so only if the model, in its own arithmetic, answers it
+    rightly.
     """
     table = pd.DataFrame(rows)
     known = table[table["worst"].map(len) > 0]

@@ -1,4 +1,4 @@
-"""Test every claim of a stored certificate against the model.
+"""Test the claims of a stored certificate against the model.
 
 The check shares with the solver the enclosed tables of the model (`ihlab.certify.tables`), the
 margin of one sequence and the automata of the set. It lists the rows that must be there by itself.
@@ -37,7 +37,8 @@ def check(path: str | Path, model: Any) -> int:
     margins must be positive. No margin of the set may be below a bound (with several heads: by more
     than 1e-9 of it). A margin must be that of the row's sequence, up to 1e-6, and the sequence must
     be in the set. A refuted sequence must be answered wrongly by the model, in real arithmetic and
-    in its own, and a proved row's sequence rightly.
+    in its own, and a proved row's sequence rightly. Not tested: whether another sequence has a
+    margin between a row's bound and its margin.
 
     `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another
     model, for the first row that does not hold, and for models with an MLP, whose bound is not

@@ -33,6 +33,7 @@ To check every row, with Python 3.11 or later and nothing else, run
 
 It exits with 0 if every row holds. Otherwise it names the rows that do not, and exits with 1. A row called proved holds
 if the program finds its proof. Any other row holds if the program finds none; its column `worst` is not tested.
+It prints the ids and lengths that it took from `model.json`: compare them with the set above.
 A changed weight is noticed only if a row then no longer holds: that these are the weights of a run, no file here says.
 Export the run's proof again and compare `model.json`.
 
@@ -129,7 +130,8 @@ def _model(certificate: Any) -> str:
     cfg, block = model.cfg, model.layers[0]
     attn, empty = block.attn, torch.zeros(1, 0)
     slope = 0.0 if attn.alibi is None else float(attn.alibi.slopes[0])
-    constants = [cfg.eps, block.residual, slope, cfg.rotary_scale]
+    scale = 1.0 if attn.rotary is None else cfg.rotary_scale
+    constants = [cfg.eps, block.residual, slope, scale]
     weights: dict[str, Any] = {
         "constants": torch.tensor([constants], dtype=torch.float64),
         "embed": model.embed.weight,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ihlab.certify.plain import opened_transformer
+from ihlab.certify.plain import opened_transformer, plain_copy
 from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require, shown
@@ -39,6 +39,9 @@ def left_out(source: Any, parts: Sequence[str]) -> Transformer:
     require(not isinstance(parts, str), f"without is {shown(parts)}, but must be a list of parts.")
     if not parts:
         return model
+    plain_copy(
+        model, model.cfg.n_ctx
+    )  # refuses hooks and the like, which the copy below would lose
     named = [choose("part", name, _parts(model)) for name in parts]
     cfg = model.cfg.replace(residual=False) if DIRECT in named else model.cfg
     copy = Transformer(cfg).to(model.embed.weight).eval()

@@ -36,7 +36,7 @@ class Sequences:
     - `follow`: the state that each rule gives after each next token, or `FORBIDDEN`;
     - `asks`: for each state, whether the sequence may end here with the query;
     - `sentence`: which sequences these are, in words that follow "every sequence of 3 tokens over
-      16 ids".
+      16 ids". A verdict on your own automata quotes it.
 
     Raises `ConfigError` for arrays that do not fit each other.
     """

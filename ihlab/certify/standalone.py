@@ -112,7 +112,7 @@ def check(folder):
     rows = list(csv.reader(open(f"{folder}/rows.csv")))[1:]
     claims = {tuple(row[:3]): row[3] == "proved" for row in rows}
     failed = [row for row in {**found, **claims} if found.get(row) != claims.get(row)]
-    print(f"{len(found) - len(failed)} of {len(found)} rows hold, {sum(found.values())} are proved. Others: {failed}")
+    print(f"{model.ids}, lengths {lengths}: {len(found)} rows, {sum(found.values())} proved. Not as claimed: {failed}")
     return len(failed) + len(rows) - len(claims)
 
 

@@ -147,24 +147,25 @@ class ModelTables:
         return self._read.each(lambda end: np.ascontiguousarray(end[:, :, length - 1 :: -1]))
 
     def _projected(self, normed: Balls, linear: torch.nn.Linear) -> Balls:
-        """Return queries, keys or values before the shift [place, token, head, d_head]."""
+        """Return queries, keys or values before the shift [place, token, its heads, d_head]."""
         vectors = product(normed, exact(linear.weight).T)
         if linear.bias is not None:
             vectors = vectors + exact(linear.bias)
-        vectors = vectors.reshape(*vectors.shape[:2], -1, self.attn.d_head)
-        return vectors.repeat(self.attn.n_heads // vectors.shape[2], axis=2)
+        return vectors.reshape(*vectors.shape[:2], -1, self.attn.d_head)
 
     def _parts(self, vectors: Balls, shift: TokenShift | None) -> Balls:
         """Return the parts of keys or values [part, place, token, head, d_head]: of the token, of
         the one before; the first.
         """
-        if shift is None:
-            return np.stack([vectors, vectors * 0, vectors])
-        of_token, of_before = mixing(shift)
-        now = vectors * of_token
-        earlier = np.concatenate([vectors[:1], vectors[:-1]])  # at the place before
-        first = vectors if self.attn.first_own else now
-        return np.stack([now, earlier * of_before, first])
+        now = first = vectors
+        before = vectors * 0
+        if shift is not None:
+            of_token, of_before = mixing(shift)
+            now = vectors * of_token
+            before = np.concatenate([vectors[:1], vectors[:-1]]) * of_before  # at the place before
+            first = vectors if self.attn.first_own else now
+        parts = np.stack([now, before, first])
+        return parts.repeat(self.attn.n_heads // parts.shape[3], axis=3)
 
     def _reads(self, values: Balls, functions: Balls) -> Interval:
         """Return what every pair of tokens writes [head, output, place, token, before]."""

@@ -51,7 +51,7 @@ def certify(
     from ihlab.certify import Certificate
     from ihlab.certify import certify as prove
     from ihlab.certify import check as checked
-    from ihlab.certify.certify import plan
+    from ihlab.certify.certify import plan, require_same_call
 
     model = stored.model(step)
     wanted = None if lengths is None else range(lengths[0], lengths[1] + 1)
@@ -60,6 +60,7 @@ def certify(
     check_output("--out", path, CERTIFICATES, stored)
     if check:
         require(path.exists(), f"There is no certificate {path}: make it without --check.")
+        require_same_call(path, planned)
         print(f"{checked(path, model)} verdicts hold.")
         certificate = Certificate.open(path)
     else:

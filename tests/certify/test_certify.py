@@ -96,12 +96,18 @@ CHANGED = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("change", CHANGED)
-def test_a_model_that_is_more_than_its_weights_is_refused(change):
+def test_a_model_that_is_more_than_its_weights_is_refused(change, tmp_path):
     model = small(0, positional="rope")
     certify(model, TASK, [3])
+    certify(model, TASK, [3], without=["own key"], path=tmp_path / "part")
     CHANGED[change](model)
-    with pytest.raises(ConfigError):
-        certify(model, TASK, [3])
+    for call in (
+        lambda: certify(model, TASK, [3]),
+        lambda: certify(model, TASK, [3], without=["own key"]),
+        lambda: check(tmp_path / "part", model),
+    ):
+        with pytest.raises(ConfigError):
+            call()
 
 
 def test_a_global_hook_is_refused():
@@ -234,7 +240,7 @@ def test_the_set_says_what_is_in_it():
     own = dataclasses.replace(induction(range(4), 0, 1), sentence="that I like")
     assert (
         certify(small(0), None, [3], questions=[own]).set
-        == "every sequence of 3 tokens over 4 ids that I like"
+        == 'every sequence of 3 tokens over 4 ids that your own automata accept ("that I like")'
     )
 
 
@@ -267,6 +273,21 @@ def test_a_certificate_is_checked(tmp_path):
         check(path, model)
 
 
+def test_a_verdict_on_automata_claims_no_more_than_they_accept():
+    """Automata of a task, given by hand, keep its sentence: a verdict on one is not about all."""
+    every = certify(small(1), TASK, [3])
+    assert every.status == "refuted"
+    proved = every.table[every.table["verdict"] == "proved"].iloc[0]
+    questions = [
+        a for a in every.automata if (a.query, a.answer) == (proved["query"], proved["answer"])
+    ]
+    said = certify(small(1), None, [3], questions=questions).verdict
+    assert said == (
+        'proved: every sequence of 3 tokens over 4 ids that your own automata accept ("whose last token has come '
+        'before, always followed by one and the same other token") is answered rightly.'
+    )
+
+
 def test_a_file_is_replaced_only_by_the_same_call(tmp_path):
     path, model = tmp_path / "proof.safetensors", hand_set()
     first = certify(model, TASK, [3], path=path)
@@ -276,6 +297,8 @@ def test_a_file_is_replaced_only_by_the_same_call(tmp_path):
         "questions differs": lambda: certify(model, TASK, [3], questions=[(0, 1)], path=path),
         "margins differs": lambda: certify(model, TASK, [3], margins=False, path=path),
         "model differs": lambda: certify(hand_set(slope=0.1), TASK, [3], path=path),
+        # Its own key is 0 by construction, so the weights without it are the same.
+        "without differs": lambda: certify(model, TASK, [3], without=["own key"], path=path),
         "task differs": lambda: certify(
             model, InductionTask(vocab_size=4, length=3, min_token=0), [3], path=path
         ),

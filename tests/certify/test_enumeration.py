@@ -36,6 +36,7 @@ OPTIONS = [
     {"d_vocab": 6},
     {"n_heads": 2},
     {"n_heads": 2, "n_key_value_heads": 1, "positional": "alibi"},
+    {"n_heads": 4, "n_key_value_heads": 2},
     {"n_heads": 2, "positional": "learned"},
     {"n_heads": 2, "positional": "rope"},
     {"mlp": "swiglu"},

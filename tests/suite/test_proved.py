@@ -10,6 +10,7 @@ import pytest
 
 from ihlab import kept, suite
 from ihlab.certify import certify, export, standalone
+from ihlab.cli import main
 
 ROWS = {"alibi-proved": 3360, "learned-proved": 480, "narrow": 3360, "rope-proved": 3360}
 """Rows of each proof: 240 questions at every length, or with learned positions at lengths 8 and 16.
@@ -48,4 +49,14 @@ def test_every_row_of_a_kept_proof_holds(name):
     program = [sys.executable, "-I", "-S", standalone.__file__, str(folder_of(name))]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     rows = ROWS[name.removeprefix("induction-kv-shift-")]
-    assert done.stdout == f"{rows} of {rows} rows hold, {rows} are proved. Others: []\n"
+    assert f": {rows} rows, {rows} proved. Not as claimed: []" in done.stdout
+
+
+def test_the_certificate_of_another_call_is_not_checked_in_its_place(tmp_path, capsys):
+    """It may be of fewer lengths than were asked for."""
+    name, path = "induction-kv-shift-rope-proved", tmp_path / "three.safetensors"
+    certify(suite.load(name), lengths=[3], path=path)
+    main(["certify", name, "--lengths", "3", "3", "--check", "--out", str(path)])
+    with pytest.raises(SystemExit):
+        main(["certify", name, "--lengths", "3", "4", "--check", "--out", str(path)])
+    assert "(lengths differs)" in capsys.readouterr().err
