@@ -63,14 +63,10 @@ def _hooked(problem: Problem, place: Place, function: Callable[[Tensor], Tensor]
     return problem.transformer  # refuses
 
 
-def require_inputs(problem: Problem, nodes: str) -> None:
-    """Raise `ConfigError` if one of our models cannot have inputs patched per head or, for "edge",
-    along a path.
-    """
+def require_paths(problem: Problem) -> None:
+    """Raise `ConfigError` if one of our models cannot have inputs patched along a path."""
     if isinstance(problem.model, OurModel):
-        model = problem.transformer
-        if nodes == "edge":
-            require_direct_paths(model, 0, model.cfg.n_layers - 1)
+        require_direct_paths(problem.transformer, 0, problem.model.n_layers - 1)
 
 
 def _name(place: Place) -> str:

@@ -147,13 +147,6 @@ def circuits(problem: Problem, measured: Faithfulness | None = None) -> pd.DataF
     return pd.DataFrame({"mask": masks, "size": size, "faithfulness": measured(masks.tolist())})
 
 
-def best(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the best circuit of every size, from the table of `circuits`: its rows, in the order
-    of size.
-    """
-    return table.loc[table.groupby("size")["faithfulness"].idxmax()].reset_index(drop=True)
-
-
 def best_area(table: pd.DataFrame) -> float:
     """Return the area below the best circuits of every size: the CPR of an ideal method (`circuits`
     gives the table).
@@ -161,8 +154,8 @@ def best_area(table: pd.DataFrame) -> float:
     It is an upper limit for methods that rank nodes, because the best circuits of two sizes need
     not be nested.
     """
-    curve = best(table)
-    return float(np.trapezoid(curve["faithfulness"], curve["size"] / curve["size"].max()))
+    best = table.groupby("size")["faithfulness"].max()
+    return float(np.trapezoid(best, best.index / best.index.max()))
 
 
 @own_settings()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.activations import Edits, Place, gradients, in_each_layer, require_inputs
+from ihlab.attribution.activations import Edits, Place, gradients, in_each_layer, require_paths
 from ihlab.attribution.problems import INPUTS, Problem
 
 Values = Mapping[Place, Tensor]
@@ -18,12 +18,13 @@ def places_of(problem: Problem, nodes: str) -> list[Place]:
     """Return the places of the activations of a kind of nodes: z, the heads' inputs, or (edges) the
     heads' outputs.
 
-    Raises `ConfigError` as `require_inputs` does.
+    Raises `ConfigError` as `require_paths` does.
     """
     problem.nodes(nodes)
     if nodes in ("head", "position"):
         return in_each_layer(problem, "z")
-    require_inputs(problem, nodes)
+    if nodes == "edge":
+        require_paths(problem)
     return in_each_layer(problem, *(INPUTS if nodes == "input" else ("result",)))
 
 

@@ -19,7 +19,7 @@ from ihlab.attribution.activations import (
     holding,
     in_each_layer,
     patched,
-    require_inputs,
+    require_paths,
 )
 from ihlab.attribution.problems import INPUTS, Problem, table_of, with_all_metrics
 from ihlab.interp.ablation import Head
@@ -104,7 +104,6 @@ def _positions(problem: Problem, layers: Sequence[int]) -> LayerZ:
 
 def _inputs(problem: Problem, layers: Sequence[int]) -> LayerZ:
     """Yield z from runs where the whole layer reads one clean input. Heads share no z."""
-    require_inputs(problem, "input")
     clean = activations(problem, problem.clean, in_each_layer(problem, *INPUTS))
     for layer in layers:
         place, z = ("z", layer), []
@@ -131,7 +130,7 @@ def patched_paths(
     prompts. All heads of the layer read this input from the residual stream in which the sender's
     own output is that of the clean prompts. Senders come layer by layer, then layers, then inputs.
     """
-    require_inputs(problem, "edge")
+    require_paths(problem)
     places = [("result", layer) for layer in layers]
     clean, corrupted = clean_and_corrupted(problem, places)
     for place in places:

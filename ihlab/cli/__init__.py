@@ -200,10 +200,10 @@ def _not_loaded(library: str, error: BaseException) -> str:
 
 def _failed_to_load(error: BaseException) -> str | None:
     """Return the library whose import raised an error, such as over an environment variable that it refuses."""
-    frames = (
-        frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>"
-    )
-    *_, innermost = ("ihlab", *(frame.f_globals["__name__"].partition(".")[0] for frame in frames))
+    innermost = "ihlab"
+    for frame, _ in walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "<module>":
+            innermost = frame.f_globals["__name__"].partition(".")[0]
     known = isinstance(error, Exception) and innermost not in ("ihlab", "tasks", "__main__")
     return innermost if known and not _memory_is_short() else None
 

@@ -105,10 +105,9 @@ def attribute(
             asked = RepeatedTokens(model, min(HF_LENGTH, model.tokens.length))
             kind = asked.described(asked.drawn(1, seed))
         patching = problem(model, asked, corrupt, rows, seed, metric=metric)
-        shown = method or (
-            *SHOWN,
-            *(["integrated-gradients"] if hf is None and nodes == "head" else []),
-        )
+        shown = method or SHOWN
+        if not method and hf is None and nodes == "head":
+            shown = (*SHOWN, "integrated-gradients")
         if compare:
             table = scored(patching, method or None, nodes, libraries=libraries)
         else:

@@ -73,8 +73,3 @@ def require_routes(cfg: Any) -> None:
         "effective pattern, route or circuit of its heads is exact: use raw patterns "
         "(`ihlab.interp.patterns.raw_patterns`) and patching.",
     )
-
-
-def effective_known(cfg: Any) -> bool:
-    """Return True if effective patterns say what heads read: only alpha and beta mix tokens."""
-    return cfg.mixes_tokens is None

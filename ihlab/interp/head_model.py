@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ihlab.interp.checks import effective_known
 from ihlab.interp.circuits import eigenvalue_copying
 from ihlab.interp.patterns import patterns_of_kind, probed
 from ihlab.measure.padding import without_padding
@@ -229,7 +228,7 @@ class OurModel(HeadModel):
     @property
     def exact_kind(self) -> str:
         """See `HeadModel.exact_kind`."""
-        return "effective" if effective_known(self.module.cfg) else "raw"
+        return "effective" if self.module.cfg.mixes_tokens is None else "raw"
 
     def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
         cache = probed(self.module, tokens)

@@ -72,42 +72,35 @@ class Folder:
         """
         with one_at_a_time(self.home):
             remove_partial(self.path, "*")
-            self._publish(experiment, data, manifest, curves)
-
-    def _publish(
-        self,
-        experiment: Experiment,
-        data: pd.DataFrame,
-        manifest: dict[str, Any] | None,
-        curves: pd.DataFrame | None,
-    ) -> None:
-        tables, pictured = {"data.csv": data}, data
-        if curves is not None:
-            tables["curves.csv"] = curves
-            pictured = with_runs(curves, data)
-        if manifest is None and self._manifest.exists():
-            manifest = read_json(self._manifest)
-        for name, rows in tables.items():
-            text = rows.to_csv(index=False)
-            write_text(self.path / name, text)
+            tables, pictured = {"data.csv": data}, data
+            if curves is not None:
+                tables["curves.csv"] = curves
+                pictured = with_runs(curves, data)
+            if manifest is None and self._manifest.exists():
+                manifest = read_json(self._manifest)
+            for name, rows in tables.items():
+                text = rows.to_csv(index=False)
+                write_text(self.path / name, text)
+                if manifest is not None:
+                    manifest = {**manifest, ENTRIES[name]: _table_facts(text)}
+            claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
+            if self.scale != "smoke" and (self.path / "claims.json").exists():
+                try:
+                    keep_replaced(self._history, self.claims(), claims, self.scale)
+                except ConfigError as error:
+                    warnings.warn(
+                        f"The history does not get the replaced claims: {error}", stacklevel=2
+                    )
+            write_json(self.path / "claims.json", claims)
+            write_text(
+                self.path / "summary.md", summary_text(experiment.summary(pictured, self.scale))
+            )
             if manifest is not None:
-                manifest = {**manifest, ENTRIES[name]: _table_facts(text)}
-        claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
-        if self.scale != "smoke" and (self.path / "claims.json").exists():
-            try:
-                keep_replaced(self._history, self.claims(), claims, self.scale)
-            except ConfigError as error:
-                warnings.warn(
-                    f"The history does not get the replaced claims: {error}", stacklevel=3
-                )
-        write_json(self.path / "claims.json", claims)
-        write_text(self.path / "summary.md", summary_text(experiment.summary(pictured, self.scale)))
-        if manifest is not None:
-            write_json(self._manifest, manifest)
-        write_picture(experiment.draw(pictured, self.scale), self.picture)
-        draw_more: Any = getattr(experiment, "draw_more", lambda data, scale: {})
-        for ending, picture in draw_more(pictured, self.scale).items():
-            write_picture(picture, self.path / f"{self.experiment}-{ending}.svg")
+                write_json(self._manifest, manifest)
+            write_picture(experiment.draw(pictured, self.scale), self.picture)
+            draw_more: Any = getattr(experiment, "draw_more", lambda data, scale: {})
+            for ending, picture in draw_more(pictured, self.scale).items():
+                write_picture(picture, self.path / f"{self.experiment}-{ending}.svg")
 
     def write_interactive(self, experiment: Any) -> Path:
         """Write the interactive picture as `<experiment>.html`, beside the `plotly.min.js` that it

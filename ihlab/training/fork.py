@@ -64,18 +64,11 @@ def fork(
     config = fork_config(
         run, step, name=name, clamps=clamps, steps=steps, task=task, new_moments=new_moments
     )
-    start_fork(run, config, root)
-    return train(config, root, device, report, callback=callback)
-
-
-def start_fork(run: Run, config: ForkConfig, root: str | Path = "runs") -> None:
-    """Make the folder of a fork of `run` with the checkpoint it starts from, which `train(config,
-    root)` continues.
-    """
-    forked, step = Run.create(config, root), config.first_step
+    forked = Run.create(config, root)
     with forked.lock():
         if not (forked.optimizer_path(step).exists() and forked.checkpoint_path(step).exists()):
             _start(run, forked, config)
+    return train(config, root, device, report, callback=callback)
 
 
 def fork_config(

@@ -75,9 +75,7 @@ def to_gpt2(model: Transformer) -> Any:
     state = {theirs: _transposed(name, ours[name]) for name, theirs in _names(cfg).items()}
     for theirs, names in _merged_names(cfg).items():
         state[theirs] = torch.cat([_transposed(name, ours[name]) for name in names], dim=-1)
-    gpt2.load_state_dict(
-        {name: value.detach().clone() for name, value in state.items()}, strict=True
-    )
+    gpt2.load_state_dict(state)
     return gpt2
 
 
@@ -133,9 +131,7 @@ def from_gpt2(gpt2: Any) -> Transformer:
         }
     require_all_used(gpt2, state, [*_names(cfg).values(), *_merged_names(cfg)])
     model = Transformer(cfg).to(precision(gpt2))
-    model.load_state_dict(
-        {name: value.detach().clone() for name, value in ours.items()}, strict=True
-    )
+    model.load_state_dict(ours)
     model.special_tokens = special_tokens(theirs, getattr(gpt2, "generation_config", None))
     return proven(model, gpt2)
 

@@ -135,8 +135,8 @@ def to_llama(model: Transformer) -> Any:
     )
     llama_model = LlamaForCausalLM(config)
     names = _llama_names(cfg)
-    state = {names[name]: value.detach().clone() for name, value in model.state_dict().items()}
-    llama_model.load_state_dict(state, strict=True)
+    state = model.state_dict()
+    llama_model.load_state_dict({names[name]: value for name, value in state.items()})
     return llama_model
 
 
