@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
+import einops
 import pytest
 import torch
 from torch import nn
@@ -383,6 +384,7 @@ def raises_without_words():
         (lambda: None.state, "FAIL"),
         (lambda: torch.ones(2) + torch.ones(3), "FAIL"),  # a RuntimeError
         (lambda: int("one"), "FAIL"),  # a ValueError
+        (lambda: einops.rearrange(torch.zeros(2, 3), "(a b) c -> a b c", a=4), "FAIL"),
         (lambda: sys.exit(0), "FAIL"),
     ],
 )
@@ -558,3 +560,33 @@ def test_layers_without_keys_of_their_own_read_shifted_ones():
     assert tiny(family).config.num_kv_shared_layers == 2
     results = run(lambda: add_shift(tiny(family)), ["equation_5", "chunks", "prefix"])
     assert not failed(results), table(results)
+
+
+@pytest.mark.parametrize(("check", "error"), [("uneven", "padded"), ("beams", "beam search")])
+def test_a_model_that_repeats_one_token_shows_faults_in_its_logits(check, error):
+    """RecurrentGemma keeps its state on the model, where no cache reorders or masks it. The tiny
+    one generates its last token again and again.
+    """
+    (row,) = run(partial(tiny, "recurrent_gemma"), [check])
+    assert row.outcome == "FAIL"
+    assert error in row.detail
+
+
+def smeared(gate):
+    """A Llama whose embedding adds a part of the token before, whatever the cache or mask is."""
+    model = plain()
+    model.model.embed_tokens.register_forward_hook(
+        lambda module, args, x: x + gate * F.pad(x, (0, 0, 1, 0))[:, :-1]
+    )
+    return model
+
+
+@pytest.mark.parametrize(("gate", "passes"), [(0.5, False), (0.0, True)])
+def test_a_state_that_does_not_show_is_not_passed_in_silence(gate, passes, monkeypatch, capsys):
+    module = ModuleType("smears")
+    module.make = lambda: smeared(gate)
+    monkeypatch.setitem(sys.modules, "smears", module)
+    status = main(["--model", "smears:make", "--checks", "chunks", "padding"])
+    printed = capsys.readouterr()
+    assert (status == 0) == passes == ("pass     chunks" in printed.out)
+    assert ("no local state shows" in printed.err) == passes

@@ -18,6 +18,7 @@ PRINTED = {
     "mamba_second_chunk": r"0\.01",
     "minimax_beams": r"\]\]",
     "nemotron_time_steps": r"0\.1 .*0\.00[456]",
+    "recurrent_gemma_beams": r"0\.7",
     "rwkv_batch": r"\[2, 2, 50\]",
     "seq_idx_ignored": r"inkling_text .*0\.[56](.*\n)*lfm3",
     "xlstm_padding": r"\]\n",

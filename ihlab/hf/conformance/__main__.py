@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Literal
@@ -12,12 +13,15 @@ import tyro
 from transformers.utils import logging
 
 from ihlab.hf.conformance import each
-from ihlab.hf.conformance.families import CAUSAL, has_local_state, tiny
+from ihlab.hf.conformance.families import CAUSAL, has_local_state, shows_state, tiny
 from ihlab.hf.conformance.kernels import use_stand_ins
-from ihlab.hf.conformance.suite import line, said, verdict
+from ihlab.hf.conformance.suite import line, prepared, said, verdict
 from tasks.config import ConfigError, require
 
 COMMAND = "python -m ihlab.hf.conformance"
+NO_STATE = (
+    "Without attention, earlier tokens change no logit: no local state shows, so none was checked."
+)
 
 
 def named(where: str) -> Any:
@@ -79,6 +83,9 @@ def check(
         results.append(result)
     if said_last := verdict(results):
         print(said_last, file=sys.stderr if as_json else sys.stdout)
+    with suppress(Exception), torch.no_grad():  # a model may not run so
+        if not shows_state(prepared(make)):
+            print(NO_STATE, file=sys.stderr)
     outcomes = {result.outcome for result in results}
     require(
         not outcomes <= {"-", "refuses"},

@@ -18,7 +18,8 @@ from ihlab.hf.conformance.compare import (
     ROWS,
     Check,
     NotApplicableError,
-    demand,
+    generated,
+    generates,
     in_chunks,
     logits,
     method,
@@ -132,13 +133,14 @@ def embeds(model: Any) -> None:
 
 def uneven(model: Any) -> None:
     """Generate from a batch that is padded on the left."""
-    ids, mask = padded(model, [7, 4, 2], left=True)
-    many = model.generate(ids, attention_mask=mask, max_new_tokens=5, do_sample=False)
-    for row, real, new in zip(ids, mask.bool(), many[:, 7:], strict=True):
-        single = model.generate(row[None, real], max_new_tokens=5, do_sample=False)[0, -5:]
-        demand(
-            torch.equal(new, single),
-            "a batch padded on the left generates other tokens than its sequences alone",
+    ids, mask = padded(model, [7, 4, 1], left=True)
+    options = {"max_new_tokens": 5, "do_sample": False}
+    new, chosen = generated(model, ids, attention_mask=mask, **options)
+    for i, real in enumerate(mask.bool()):
+        single, right = generated(model, ids[i : i + 1, real], **options)
+        of_row = new[i : i + 1, -5:], chosen[:, i : i + 1]
+        generates(
+            of_row, (single[:, -5:], right), "a batch padded on the left, and a sequence alone"
         )
 
 
@@ -196,13 +198,13 @@ def assisted(model: Any) -> None:
     weight.add_(
         weight.std() * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2))
     )
-    greedy = model.generate(ids, max_new_tokens=12, do_sample=False)
+    greedy, right = generated(model, ids, max_new_tokens=12, do_sample=False)
     for what, options in (
         ("an assistant", {"assistant_model": helper}),
         ("prompt look-up", {"prompt_lookup_num_tokens": 3}),
     ):
-        generated = model.generate(ids, max_new_tokens=12, do_sample=False, **options)
-        demand(torch.equal(generated, greedy), f"with {what}, other tokens than greedy decoding")
+        new, chosen = generated(model, ids, max_new_tokens=12, do_sample=False, **options)
+        generates((new, chosen[:12]), (greedy, right), f"with {what}, and by greedy decoding")
 
 
 def beams(model: Any) -> None:
@@ -213,13 +215,13 @@ def beams(model: Any) -> None:
         "sampling": {"num_return_sequences": 3, "do_sample": True},
     }
     for what, arguments in options.items():
-        generated = []
+        results = {}
         for use_cache in (True, False):
             torch.manual_seed(0)
-            generated.append(
-                model.generate(ids, max_new_tokens=8, use_cache=use_cache, **arguments)
+            results[use_cache] = generated(
+                model, ids, max_new_tokens=8, use_cache=use_cache, **arguments
             )
-        demand(torch.equal(*generated), f"{what} with a cache gives other tokens than without")
+        generates(results[True], results[False], f"{what} with a cache, and without")
 
 
 def window(model: Any) -> None:

@@ -47,7 +47,7 @@ def is_refusal(error: BaseException) -> bool:
     """Return whether an error deliberately refuses something unsupported, and is not a crash.
 
     A refusal has a message, is a `ValueError`, `RuntimeError` or `ImportError`, and comes from a
-    `raise` statement outside torch and the standard library.
+    `raise` statement outside torch, einops and the standard library.
     """
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
@@ -60,7 +60,7 @@ def is_refusal(error: BaseException) -> bool:
         return False
     package = str(place.tb_frame.f_globals.get("__name__")).split(".")[0]
     is_raised = place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    return is_raised and package not in {"torch", *sys.stdlib_module_names}
+    return is_raised and package not in {"torch", "einops", *sys.stdlib_module_names}
 
 
 def demand(condition: bool, message: str) -> None:
@@ -136,6 +136,22 @@ def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, An
     if output.get(name) is None:
         raise NotApplicableError("it returns no cache")
     return output.logits, output[name]
+
+
+def generated(model: Any, ids: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """Return the ids that `generate` returns, and the logits [step, row, d_vocab] that chose the
+    new ones.
+    """
+    result = model.generate(ids, output_logits=True, return_dict_in_generate=True, **options)
+    return result.sequences, torch.stack(result.logits)
+
+
+def generates(result: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], what: str) -> None:
+    """Raise `FaultError` unless two results of `generated` agree. A model that repeats one token
+    shows a fault in its logits alone.
+    """
+    demand(torch.equal(result[0], right[0]), f"{what}: other tokens")
+    same(result[1], right[1], what, ROUGH)
 
 
 def takes(model: Any, name: str) -> bool:

@@ -103,15 +103,21 @@ def tiny(family: str) -> Any:
 
 
 @torch.no_grad()
-def has_local_state(make: MakeModel) -> bool:
+def shows_state(model: Any) -> bool:
     """Return whether earlier tokens still change the logits when each attention layer sees only the
-    token itself.
+    token itself. The model is changed so.
+    """
+    return reach(without_attention(model)) >= 1e-4
+
+
+def has_local_state(make: MakeModel) -> bool:
+    """Return whether a model `shows_state`, in its class or its cache, too.
 
     Some old families write out their own attention, which cannot be replaced. So the model must
     also be stateful, by its class, or its cache must hold more than keys and values.
     """
-    model = without_attention(make())
-    if reach(model) < 1e-4:
+    model = make()
+    if not shows_state(model):
         return False
     cache = model(input_ids=tokens(model, 1, 8), use_cache=True).get("past_key_values")
     cache = getattr(
