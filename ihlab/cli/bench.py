@@ -41,7 +41,14 @@ def bench(
     report("Loading.")
     from ihlab.storage.files import write_text
     from ihlab.suite.bench import default_methods, run_bench, settings
-    from ihlab.suite.entries import differences, entry_text, read_entries, read_entry, require_name
+    from ihlab.suite.entries import (
+        differences,
+        entry_text,
+        is_known,
+        read_entries,
+        read_entry,
+        require_name,
+    )
     from ihlab.suite.leaderboard import page, summary
 
     if leaderboard is not None:
@@ -54,12 +61,20 @@ def bench(
         registered_method(name) if ":" in name else name for name in methods if name not in files
     ]
     if verify:
-        for path in verify:
-            differ = differences(read_entry(path), member, report)
+        require(
+            not files, f"{files[:1]} is an entry: give entries to measure again after --verify."
+        )
+        read = {path: read_entry(path) for path in verify}
+        entered = {entry["method"] for entry in read.values()}
+        for name in named:
+            require(name in entered, f"None of the entries is of the method {name!r}.")
+        for path, entry in read.items():
+            differ = differences(entry, member, report)
             if differ:
                 print(text(f"{path}: {len(differ)} differ, first {differ[0]}"))
                 raise SystemExit(1)
-            print(text(f"{path}: as stored"))
+            how = "the method was run again" if is_known(entry) else "its method was not run"
+            print(text(f"{path}: as stored; {how}"))
         return
     if not methods:
         named = default_methods()

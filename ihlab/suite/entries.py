@@ -157,13 +157,13 @@ def differences(
 ) -> list[str]:
     """Measure an entry again, and return in words what differs: an empty list if all is as stored.
 
-    Scores are computed again from the stored estimates, and must agree to `SAME_SCORE`. If ihlab
-    has the method, it is run again, and its estimates must agree to `SAME_ESTIMATE` of the largest
-    one. Raises `ConfigError` if nothing can be measured again.
+    Scores are computed again from the stored estimates, and must agree to `SAME_SCORE`. If the
+    method `is_known`, it is run again, also where the entry has a note: its scores must agree to
+    `SAME_SCORE`, its estimates to `SAME_ESTIMATE` of the largest one, and its passes exactly.
+    Raises `ConfigError` if nothing can be measured again.
     """
-    name, table = entry["method"], settings(members=members)
-    measurable = name in METHODS or name in TRUTHS
-    table = table[table["key"].isin({*entry["estimates"], *entry["scores"]})]
+    name, every, measurable = entry["method"], settings(members=members), is_known(entry)
+    table = every[every["key"].isin({*entry["estimates"], *entry["scores"]})]
     require(
         len(table) > 0,
         f"the entry {name!r} has no estimates or scores of these members: nothing to measure again",
@@ -180,9 +180,25 @@ def differences(
                 differ.append(f"{key}: {note}")
         differ += _differ(entry, scored, "scores", table)
     if measurable:
+        table = every[every["key"].isin({*table["key"], *entry["notes"]})]
         measured = run_bench({name: None}, table, report)[name]
-        differ += _differ(entry, measured, "estimates" if entry["estimates"] else "scores", table)
+        for field in ("estimates", "scores"):
+            differ += _differ(entry, measured, field, table)
+        for key in measured["scores"]:
+            if key not in {**entry["estimates"], **entry["scores"]}:
+                differ.append(
+                    f"{key}: the entry has a note in place of numbers, but it is measured now"
+                )
+        if not members and entry["passes"] not in (None, measured["passes"]):
+            differ.append(
+                f"the passes are {measured['passes']}, but the entry has {entry['passes']}"
+            )
     return differ
+
+
+def is_known(entry: Entry) -> bool:
+    """Return whether the method of an entry can be run."""
+    return entry["method"] in METHODS or entry["method"] in TRUTHS
 
 
 def _differ(entry: Entry, again: Entry, field: str, table: pd.DataFrame) -> list[str]:

@@ -325,8 +325,8 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
 
     - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without
       embeddings), `steps`;
-    - `kind`: "positive" if all seeds learned the task (an accuracy of at least `LEARNED`), else
-      "negative";
+    - `kind`: "negative" for members that do not learn the task by design (`NEGATIVE`), else
+      "positive";
     - `version`: the digest of the config of seed 0, which changes with the recipe; "" for weights
       set by hand;
     - `seeds`: the seeds that can be loaded;

@@ -90,18 +90,25 @@ def truth(
     """
     model = load(name, seed, step, root)
     task: Any = model.trained_on
-    facts: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
+    facts: dict[str, Any] = {
+        "version": VERSION,
+        "member": name,
+        "seed": seed,
+        "step": step or 0,
+        "proof": None,
+    }
     facts |= {package: version(package) for package in ("ihlab", "torch")} | {
         "definitions": dict(DEFINITIONS)
     }
     if name not in HAND_SET:
         member = run(name, seed, root)
         onset = onset_of(member, accuracy_of(name))
-        facts |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
+        at, last = member.require_checkpoint(step), member.require_checkpoint(None)
+        proof = kept.proof(name) if seed == 0 and at == last else None
+        facts |= {"step": at, "trained": member.config.recipe, "proof": proof}
         facts["onset"] = None if math.isnan(onset) else onset
     most_hops = hops_of(name, task)
     facts["hops"] = most_hops if hops is None else hops
-    facts["proof"] = kept.proof(name) if seed == 0 and step in (None, facts["step"]) else None
     patching = problem(model, hops=facts["hops"])
     pair: PromptPair = patching.metric.pair  # type: ignore[attr-defined]
     facts |= {

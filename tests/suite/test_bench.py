@@ -151,7 +151,32 @@ def test_estimates_made_elsewhere_get_the_same_scores(entries, tmp_path, monkeyp
     assert "1 of 1 problems: recall-attention-only-2" in printed.err
     assert read_entry("elsewhere.json")["scores"] == stored["scores"]
     main(["bench", "--verify", "elsewhere.json"])
-    assert capsys.readouterr().out == "elsewhere.json: as stored\n"
+    assert capsys.readouterr().out == "elsewhere.json: as stored; its method was not run\n"
+
+
+def test_ranks_costs_and_refusals_that_were_forged_are_noticed(entries):
+    """The first two estimates of `eap-ig` differ by less than estimates may: exchanged, they give
+    another rank.
+    """
+    key = "recall-attention-only-2/2000/answer/logit/head"
+    stored = read_entry(next(path for path in ENTRIES if path.stem == "eap-ig"))
+    stored = stored | {"scores": {key: stored["scores"][key]}}
+    a, b, *rest = stored["estimates"][key]
+    forged = stored | {"estimates": {key: [b, a, *rest]}, "passes": None, "notes": {}}
+    table = settings(members=SMALL)
+    scored = run_bench({"eap-ig": forged}, table[table["key"] == key])["eap-ig"]
+    assert scored["scores"][key][0] > stored["scores"][key][0] + 0.1
+    [found] = differences(forged | {"scores": scored["scores"]})
+    assert found.startswith(f"{key}: the scores are")
+    entry = entries["attribution-patching"]
+    assert differences(entry) == []
+    [found] = differences(entry | {"passes": [0.0, 0.0]})
+    assert found.startswith("the passes are")
+    cut = {field: dict(entry[field]) for field in ("estimates", "scores")}
+    for field in cut.values():
+        del field[HEADS]
+    [found] = differences(entry | cut | {"notes": {HEADS: "refused"}, "passes": None})
+    assert found.startswith(f"{HEADS}: the entry has a note")
 
 
 @patch.dict(METHODS)
@@ -166,7 +191,7 @@ def test_a_strangers_file_is_run_and_a_changed_entry_is_noticed(tmp_path, monkey
         entry[field] = {HEADS: entry[field][HEADS]}
     (tmp_path / "size.json").write_text(entry_text(entry))
     main(["bench", "stranger:size", "--verify", "size.json"])
-    assert capsys.readouterr().out.endswith("size.json: as stored\n")
+    assert capsys.readouterr().out.endswith("size.json: as stored; the method was run again\n")
     entry["scores"][HEADS][0] += 0.1
     assert differences(entry)[0].startswith(f"{HEADS}: the scores are")
     entry["scores"][HEADS][0] -= 0.1

@@ -24,6 +24,13 @@ def test_a_member_is_proved():
     assert kept.proof("no such run") is None
 
 
+def test_a_proof_is_of_the_last_checkpoint_alone():
+    name = "induction-kv-shift-narrow"
+    last = suite.run(name).checkpoints[-1]
+    for step, proof in ((None, f"{name}/proof"), (last, f"{name}/proof"), (0, None)):
+        assert suite.truth(name, step=step)["proof"] == proof
+
+
 def folder_of(name):
     return kept.path(name).parent / kept.proof(name)
 
