@@ -302,6 +302,8 @@ def problem(
         f"The corrupted prompts are {list(corrupted.shape)}, but the clean ones are {list(clean.shape)}: a token must "
         "have the same position in both.",
     )
+    if attention_mask is None:
+        prompts_mask(model, corrupted, None)  # refuses padding
     real = prompts_mask(model, clean, attention_mask)
     if real is not None and not padded_right(real):
         order = real_first(real)
@@ -343,6 +345,11 @@ def pair_problem(
 
 
 def _checked(problem: Problem) -> Problem:
+    dtype = next(problem.model.module.parameters()).dtype
+    require(
+        dtype not in (torch.float16, torch.bfloat16),
+        f"The model is in {dtype}, whose rounding can exceed effects: load it with dtype=torch.float32.",
+    )
     _ = problem.ends
     return problem
 

@@ -221,23 +221,27 @@ and counts as 0.
 """
 
 
-def without_noise(x: Float[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
+def without_noise(x: Float[np.ndarray, "*draw node"]) -> Float[np.ndarray, "*draw node"]:
     """Return estimates or effects with rounding errors as 0: their order differs between
     processors.
     """
-    return np.where(np.abs(x) < NOISE * np.abs(x).max(initial=0), 0, x)
+    largest = np.abs(x).max(axis=-1, keepdims=True, initial=0)
+    return np.where(np.abs(x) < NOISE * largest, 0, x)
 
 
 def interval(
     estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"]
 ) -> dict[str, float]:
-    """Return the 95% interval of the rank correlation, `low` and `high`; see `compare`."""
+    """Return the 95% interval of the rank correlation, `low` and `high`; see `compare`. NaN for one
+    prompt.
+    """
     x, y = (each.double().cpu().numpy() for each in (estimates, truth))
     n = len(x)
     rng = np.random.default_rng(0)
     counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
-    sample = rank_correlations(np.abs(counts @ x), np.abs(counts @ y))
-    if np.isnan(sample).all():
+    x, y = (np.abs(without_noise(counts @ each)) for each in (x, y))
+    sample = rank_correlations(x, y)
+    if n < 2 or np.isnan(sample).all():
         return {"low": np.nan, "high": np.nan}
     low, high = np.nanquantile(sample, [0.025, 0.975])
     return {"low": float(low), "high": float(high)}

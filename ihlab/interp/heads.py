@@ -37,7 +37,7 @@ cost 0.004. `ablate_together` ablates them all."""
 
 ERRORS_LEAST = 2.0
 """The rise of the loss must also exceed twice its standard error over sequences. A head without
-effect passes this test about once in forty."""
+effect passes this test about once in forty; with two sequences once in seven."""
 
 FEW = 32
 """In models with at most this many heads, each head is ablated alone; in larger ones, only

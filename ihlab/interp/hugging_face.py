@@ -161,8 +161,14 @@ class HuggingFaceModel(HeadModel):
             )
         attention = block.self_attn
         if kind == "result":
-            with loaded(attention.o_proj):
-                weight = attention.o_proj.weight.detach().T.unflatten(0, (self.n_heads, -1))
+            output = attention.o_proj
+            require(
+                type(output) is nn.Linear and not output._forward_hooks,
+                f"o_proj of layer {layer} is a {type(output).__name__} or has a hook, so its weight does not say what "
+                "heads write: merge or remove what was added.",
+            )
+            with loaded(output):
+                weight = output.weight.detach().T.unflatten(0, (self.n_heads, -1))
 
             def read(z: Tensor) -> Tensor:
                 function(torch.einsum("bphd,hdm->bphm", z, weight.to(z)))

@@ -142,11 +142,19 @@ def require_direct_paths(model: Transformer, early: int, late: int) -> None:
     """Raise `ConfigError` if no path runs directly from a head of layer `early` to a head of layer
     `late`.
     """
+    cfg = model.cfg
     require(
-        model.cfg.stream_shift != "added",
-        "The model has stream_shift='added': the residual stream itself carries output to later tokens, so no path "
-        "between heads is direct.",
+        cfg.stream_shift != "added" and "O" not in cfg.canon,
+        f"The model has stream_shift={cfg.stream_shift!r} and canon={cfg.canon!r}: 'added' and 'O' carry what heads "
+        "write to later tokens, so no path between heads is direct.",
     )
+    for layer in range(early, late):
+        for name, part in model.layers[layer].named_modules():
+            require(
+                name not in ("attn.o_proj", "attn.hook_result", "hook_attn_out")
+                or not part._forward_hooks,
+                f"Layer {layer} has a hook at {name}, so what its heads write is not what later heads read: remove it.",
+            )
     replaced = replacing_layers(model, early, late)
     require(
         not replaced,

@@ -22,7 +22,7 @@ class PromptPair:
     - `clean`, `corrupted`: tokens [batch, pos];
     - `position`: the position in each sequence [batch] whose next token is scored;
     - `answer`, `other`: the correct next tokens there [batch], on the clean and the corrupted
-      prompt.
+      prompt. With "resample", `other` is the answer at the position that the other prompt scores.
     """
 
     clean: Int[Tensor, "batch pos"]

@@ -450,3 +450,41 @@ def test_integrated_gradients_are_refused_where_ids_are_read_twice():
     p = problem(Gemma4ForCausalLM(config).eval(), TASK, size=4)
     with pytest.raises(ConfigError, match="Gemma4ForCausalLM reads token ids also elsewhere"):
         attribute(p, "eap-ig")
+
+
+@torch.no_grad()
+def test_paths_on_which_something_acts_are_refused():
+    """What a head writes is then not what later heads read."""
+    with pytest.raises(ConfigError, match="canon='O'"):
+        exact(random_problem(canon="O"), "edge")
+    for name in ("hook_attn_out", "attn.hook_result"):
+        p = random_problem()
+        p.model.module.add_hook(f"blocks.0.{name}", lambda x, hook: 0 * x, is_permanent=True)
+        with pytest.raises(ConfigError, match=f"hook at {name}"):
+            exact(p, "edge")
+    llama = random_llama()
+    p = problem(llama, clean=ROWS, corrupted=OTHERS, metric=lambda x: x[:, -1, 7] - x[:, -1, 8])
+    exact(p, "edge")
+    llama.model.layers[0].self_attn.o_proj.register_forward_hook(lambda module, args, x: 0 * x)
+    with pytest.raises(ConfigError, match="has a hook"):
+        exact(p, "edge")
+
+
+ROWS, OTHERS = torch.randint(2, 40, (2, 3, 9), generator=torch.Generator().manual_seed(0))
+
+
+def test_half_precision_and_padded_corruptions_are_refused():
+    metric = {"metric": lambda x: x[:, -1, 7] - x[:, -1, 8]}
+    with pytest.raises(ConfigError, match=r"torch\.bfloat16"):
+        problem(random_llama().bfloat16(), clean=ROWS, corrupted=OTHERS, **metric)
+    model = random_llama(bos_token_id=None, eos_token_id=1, pad_token_id=0)
+    padded = OTHERS.clone()
+    padded[1, :3] = 0
+    with pytest.raises(ConfigError, match="begin with padding"):
+        problem(model, clean=ROWS, corrupted=padded, **metric)
+
+
+def test_an_interval_holds_its_number_and_needs_two_prompts():
+    truth, estimates = (torch.tensor([[1.0, *x]] * 8) for x in ((1e-7, 2e-7), (2e-7, 1e-7)))
+    assert interval(estimates, truth) == {"low": 1.0, "high": 1.0}
+    assert np.isnan(interval(estimates[:1], truth[:1])["low"])

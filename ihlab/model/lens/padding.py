@@ -78,9 +78,4 @@ def in_order(x: Tensor, order: Int[Tensor, "batch pos"], axis: int, batch_axis: 
     """Return x with the positions along `axis` reordered: each sequence has its own `order`."""
     shape = [1] * x.ndim
     shape[batch_axis], shape[axis] = order.shape
-    return x.gather(
-        axis,
-        order.to(x.device)
-        .reshape(shape)
-        .expand(*x.shape[:axis], order.shape[1], *x.shape[axis + 1 :]),
-    )
+    return x.take_along_dim(order.to(x.device).reshape(shape), axis)
