@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ihlab.measure.guess import guess_of
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLACK, BLUE, ORANGE, PAGE, RED, new_figure
@@ -36,7 +37,7 @@ from ihlab.study.learning_curves import evaluations, learning
 from ihlab.study.rates import median_in_words
 from ihlab.study.study import Run, Study, cells
 from ihlab.training.config import RunConfig
-from tasks import IGNORE, InductionTask
+from tasks import IGNORE, InductionTask, Task
 
 SIDES = {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
 LINES = {**SIDES, V4: Line(RED, "-."), V1: Line(BLACK, ":")}
@@ -75,7 +76,19 @@ def measure(run: Run) -> dict[str, Any]:
     """Return when a run has learned, its final accuracy, and the accuracy of guessing another token
     of the sequence.
     """
-    return {**learning(run), "guess": induction.guessing_accuracy(run.config.task)}
+    return {**learning(run), "guess": guessing_accuracy(run.config.task)}
+
+
+def guessing_accuracy(task: Task) -> float:
+    """Return the accuracy of a guess (`guess_of`) at first repeats, from 4096 sequences, rounded to
+    four decimals.
+
+    A model reaches it if it knows that the answer is in the sequence and is not the current token,
+    but not where it is.
+    """
+    batch = task.batch(4096, np.random.default_rng(0))
+    first = (batch.answers != IGNORE).argmax(axis=1)
+    return round(guess_of(batch, np.arange(batch.inputs.shape[1]) == first[:, None]), 4)
 
 
 def guess(data: pd.DataFrame) -> float:

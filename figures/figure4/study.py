@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ihlab.measure.batches import EVAL_SEED
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.recipes.real_text import text_run
@@ -20,7 +21,7 @@ from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, NoRunsError, Number, on_table
 from ihlab.study.claim import at_floor
 from ihlab.study.study import Grid, Run, Study
-from tasks import TextTask
+from tasks import IGNORE, TextTask
 
 ARMS = (VANILLA, KV)
 
@@ -77,7 +78,7 @@ def measure(run: Run) -> dict[str, float]:
     losses = run.metrics["eval_loss"].to_numpy(dtype=float)
     finite = not run.diverged and bool(np.isfinite(losses).all())
     last = float(losses[-LAST:].mean()) if finite else float(np.log(run.config.model.d_vocab))
-    frequencies = _frequencies(cast(TextTask, run.config.task))
+    frequencies = frequency_loss(cast(TextTask, run.config.task))
     return {
         "least": float(np.nanmin(losses)),
         "last": last,
@@ -87,10 +88,18 @@ def measure(run: Run) -> dict[str, float]:
 
 
 @lru_cache
-def _frequencies(task: TextTask) -> float:
-    from ihlab.measure.text import frequency_loss
+def frequency_loss(task: TextTask) -> float:
+    """Return the unigram loss of held-out tokens, with frequencies from as many training sequences,
+    in nats per token.
 
-    return frequency_loss(task)
+    It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or
+    lost what it had learned. Counts start at 1, so that no token has probability 0.
+    """
+    rng, rows = np.random.default_rng(EVAL_SEED), 1024
+    seen, held_out = (of.batch(rows, rng).targets for of in (task, task.held_out))
+    # Packed documents end without a target.
+    counts = 1 + np.bincount(seen[seen != IGNORE], minlength=task.vocab_size)
+    return float(-np.log(counts / counts.sum())[held_out[held_out != IGNORE]].mean())
 
 
 # Questions

@@ -15,15 +15,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.plots.views import curves, dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
-from ihlab.recipes.real_text import held_out, text_run
+from ihlab.recipes.real_text import text_run
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Measured, Number, of_kind, on_table
 from ihlab.study.rates import median_in_words
 from ihlab.study.study import Grid, Run, Study, Tuned
 from ihlab.sweep.results import first_reach
-from tasks import TextTask
+from tasks import Batch, TextTask
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
@@ -114,6 +115,13 @@ def measure_tuning(run: Run) -> dict[str, float]:
     return _measured(run, run.checkpoints[-1])
 
 
+@lru_cache
+def sequences(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray]:
+    """Return held-out sequences, and the number of bytes of each target."""
+    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
+    return batch, task.n_bytes(batch.targets)
+
+
 def _held_out(run: Run, step: int) -> tuple[TextTask, int]:
     """Return the task and the number of held-out sequences of a checkpoint: the last has four times
     as many.
@@ -127,7 +135,7 @@ def _measured(run: Run, step: int) -> dict[str, float]:
     from ihlab.measure import text
 
     model, (task, n_rows) = run.model(step), _held_out(run, step)
-    (batch, n_bytes), twice = held_out(task, n_rows), text.repeated_text(task, n_rows // 4)
+    (batch, n_bytes), twice = sequences(task, n_rows), text.repeated_text(task, n_rows // 4)
     losses = text.token_losses(model, batch.inputs, batch.targets)
     return {
         "step": step,
@@ -144,7 +152,7 @@ def _by_class(run: Run, model: "Transformer") -> dict[str, float]:
     from ihlab.measure import text
 
     task, n_rows = _held_out(run, run.checkpoints[-1])
-    batch, n_bytes = held_out(task, n_rows)
+    batch, n_bytes = sequences(task, n_rows)
     losses, row = text.token_losses(model, batch.inputs, batch.targets), {}
     classes = text.position_classes(task, batch.inputs, batch.targets, CONTEXT)
     for value, name in text.CLASSES.items():
@@ -184,8 +192,12 @@ def at_end(data: pd.DataFrame, arm: str, column: str) -> "pd.Series[float]":
 def less(
     data: pd.DataFrame, one: str, other: str, column: str = "bits_per_byte"
 ) -> "pd.Series[float]":
-    """Return a column's final difference, `one` - `other`, for each seed that both arms have."""
-    return (at_end(data, one, column) - at_end(data, other, column)).dropna()
+    """Return a column's final difference, `one` - `other`, for each seed that both arms have. It is
+    missing for a run that diverged.
+    """
+    x, y = at_end(data, one, column), at_end(data, other, column)
+    both = x.index.intersection(y.index)
+    return x[both] - y[both]
 
 
 def gained(data: pd.DataFrame, arm: str, plain: str = V2) -> pd.DataFrame:
@@ -199,7 +211,12 @@ def gained(data: pd.DataFrame, arm: str, plain: str = V2) -> pd.DataFrame:
     whole, there = (less(data, plain, arm, column) for column in ("bits_per_byte", spent))
     fraction = at_end(data, plain, spent) / at_end(data, plain, "bits_per_byte")
     return pd.DataFrame(
-        {"whole": whole, "half": whole / 2, "there": there, "alike": (fraction * whole).dropna()}
+        {
+            "whole": whole,
+            "half": whole / 2,
+            "there": there,
+            "alike": (fraction * whole)[whole.index],
+        }
     )
 
 

@@ -43,8 +43,8 @@ def train_until_proved(
 
     From step `start` on, two thirds of each batch are the sequences that the model answers
     worst. They are searched anew every `every` steps, or at the next evaluation. The metrics
-    of the run have the column `proved_length`: every sequence up to this length is answered
-    rightly. Training ends once it is the largest of the `lengths`.
+    of the run have the column `proved_length`: at the last search, every sequence up to this
+    length was answered rightly. Training ends once it is the largest of the `lengths`.
 
     - `config`: the run, for instance with a learning rate that falls (`schedule`). Or a
       `TaughtConfig`, which has the lengths and the other options of the lessons itself;

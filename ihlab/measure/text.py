@@ -48,21 +48,6 @@ def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, 
     return float(losses.sum() / (math.log(2) * n_bytes.sum()))
 
 
-def frequency_loss(task: TextTask) -> float:
-    """Return the unigram loss of held-out tokens, with frequencies from as many training sequences,
-    in nats per token.
-
-    It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or
-    lost what it had learned. Counts start at 1, so that no token has probability 0.
-    """
-    rng, rows = np.random.default_rng(EVAL_SEED), 1024
-    seen, held_out = (of.batch(rows, rng).targets for of in (task, task.held_out))
-    counts = 1 + np.bincount(
-        seen[seen != IGNORE], minlength=task.vocab_size
-    )  # packed documents end without a target
-    return float(-np.log(counts / counts.sum())[held_out[held_out != IGNORE]].mean())
-
-
 def _require_all_targets(targets: Int[np.ndarray, "rows pos"]) -> None:
     n_without = int((targets == IGNORE).sum())
     require(

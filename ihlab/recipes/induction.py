@@ -2,16 +2,13 @@
 and widths.
 """
 
-import numpy as np
-
-from ihlab.measure.guess import guess_of
 from ihlab.model.config import ModelConfig
 from ihlab.study.ask import Cell
 from ihlab.study.learning_curves import EVAL_GROWTH
 from ihlab.study.rates import ACCURACY
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
-from tasks import IGNORE, InductionTask, Task
+from tasks import InductionTask
 
 KV1, V1, V2, V4 = (
     "KV shifting, 1 layer",
@@ -155,15 +152,3 @@ def is_narrow(cell: Cell) -> bool:
 def panels(positional: str) -> list[str]:
     """Return the panels of Figure 1b with a position scheme."""
     return [name for name, (*_, scheme) in SHAPES.items() if scheme == positional]
-
-
-def guessing_accuracy(task: Task) -> float:
-    """Return the accuracy of a guess (`guess_of`) at first repeats, from 4096 sequences, rounded to
-    four decimals.
-
-    A model reaches it if it knows that the answer is in the sequence and is not the current token,
-    but not where it is.
-    """
-    batch = task.batch(4096, np.random.default_rng(0))
-    first = (batch.answers != IGNORE).argmax(axis=1)
-    return round(guess_of(batch, np.arange(batch.inputs.shape[1]) == first[:, None]), 4)

@@ -1,12 +1,8 @@
-"""The run on real text, and the text on which models are measured, which several studies share."""
-
-from functools import lru_cache
-
-import numpy as np
+"""The run on real text, which several studies share."""
 
 from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
-from tasks import Batch, TextTask
+from tasks import TextTask
 
 
 def text_run() -> RunConfig:
@@ -19,12 +15,3 @@ def text_run() -> RunConfig:
         task=task, model=model, steps=600, batch_size=8, schedule="linear", eval_every=30, eval_rows=64,
         eval_growth=0.0, checkpoints=21, compile=True,
     )  # fmt: skip
-
-
-@lru_cache
-def held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray]:
-    """Return held-out sequences, and the number of bytes of each target."""
-    from ihlab.measure.batches import EVAL_SEED, draw
-
-    batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
-    return batch, task.n_bytes(batch.targets)

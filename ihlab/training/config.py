@@ -384,8 +384,7 @@ class TaughtConfig(RunConfig):
 
 def taught(run: RunConfig, lessons: Lessons) -> TaughtConfig:
     """Return the config of a run with lessons."""
-    settings = {known.name: getattr(run, known.name) for known in fields(RunConfig)}
-    return TaughtConfig(**settings, lessons=lessons)
+    return TaughtConfig(**vars(run), lessons=lessons)
 
 
 def first_defaults(cls: Any) -> dict[str, Any]:

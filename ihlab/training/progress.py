@@ -25,7 +25,7 @@ def evaluated(row: Row) -> str:
     """Return the loss and the accuracy of an evaluation, and what lessons have reached, in words."""
     words = f"loss {row['eval_loss']:.3f}, accuracy {row['accuracy']:.3f}"
     if "proved_length" in row:
-        words += f", proved to {row['proved_length']:.0f} tokens"
+        words += f", last proved to {row['proved_length']:.0f} tokens"
     if "attacked_accuracy" in row:
         words += f", attacked {row['attacked_accuracy']:.3f}"
     return words

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from tasks.config import visible
 from tasks.text.prepared import byte_of_character
 
 Text = Callable[[int], str]
@@ -55,13 +56,9 @@ def tokenizer_text(tokenizer: Any) -> Text:
             decoded = f" {decoded}"  # decoding a single token drops the space
         rest = decoded.lstrip(" ")
         spaces = SPACE * (len(decoded) - len(rest))
-        return spaces + "".join(map(_printable, rest)) or raw
+        return spaces + visible(rest) or raw
 
     return text
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else repr(character)[1:-1]
 
 
 def _as_bytes(raw: str) -> str:

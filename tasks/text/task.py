@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import IGNORE, Batch
-from tasks.config import PATH, config, named, require, require_least, shown
+from tasks.config import PATH, config, named, require, require_least, shown, visible
 from tasks.memory import require_rows
 from tasks.registry import register_task
 from tasks.text.corpus import SAMPLE, STDLIB
@@ -166,4 +166,4 @@ class TextTask:
 def readable(token: bytes, breaks: bool = False) -> str:
     """Return bytes as text, with unprintable characters escaped. Line breaks stay if `breaks`."""
     text = token.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() or (breaks and c == "\n") else repr(c)[1:-1] for c in text)
+    return "\n".join(map(visible, text.split("\n"))) if breaks else visible(text)

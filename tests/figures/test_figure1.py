@@ -9,11 +9,11 @@ import torch
 from figures.figure1.study import (
     FIGURE1B,
     PAPER,
+    guessing_accuracy,
     in_row,
 )
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.recipes.induction import guessing_accuracy
 from tasks import IGNORE, InductionTask
 
 pytestmark = pytest.mark.slow

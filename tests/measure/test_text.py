@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from figures.figure4.study import frequency_loss
 from ihlab import ModelConfig, Transformer
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.text import (
@@ -12,7 +13,6 @@ from ihlab.measure.text import (
     MISLED,
     REST,
     bits_per_byte,
-    frequency_loss,
     position_classes,
     repeat_gain,
     repeated_text,
