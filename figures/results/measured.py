@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ihlab.storage.stored import read_json
 from ihlab.study.ledger import Folder
 from ihlab.study.markdown import MARKS, escaped, measured, needed, table, verdict
 from ihlab.study.page import WRITTEN_BY, link_text, template
@@ -16,14 +17,27 @@ GONE = ("claim", "needed", "replaced: its last number and verdict")
 
 def measured_page(folders: Sequence[Folder], root: Path) -> str:
     """Return the page as Markdown."""
-    changed, replaced = [], []
+    changed, replaced, unrecorded = [], [], []
     for folder in folders:
+        if claims := _unrecorded(folder):
+            unrecorded.append(f"{_link(folder, root)} {claims}")
         changed += _changed(folder, root)
         if history := folder.history():
             replaced.append(_replaced(folder, history, root))
     return template(Path(__file__).with_name("measured.md.jinja")).render(
-        written_by=WRITTEN_BY, marks=MARKS, changed=table(CHANGED, changed), figures=replaced
+        written_by=WRITTEN_BY,
+        marks=MARKS,
+        changed=table(CHANGED, changed),
+        figures=replaced,
+        unrecorded=", ".join(unrecorded),
     )
+
+
+def _unrecorded(folder: Folder) -> int:
+    """Return how many claims declared.json does not have."""
+    path = folder.path / "declared.json"
+    recorded = {name.split(".")[0] for name in (read_json(path) if path.exists() else {})}
+    return sum(_family(claim) not in recorded for claim in folder.claims())
 
 
 def _changed(folder: Folder, root: Path) -> list[list[str]]:

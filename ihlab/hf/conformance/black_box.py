@@ -137,8 +137,9 @@ def uneven(model: Any) -> None:
     options = {"max_new_tokens": 5, "do_sample": False}
     new, chosen = generated(model, ids, attention_mask=mask, **options)
     for i, real in enumerate(mask.bool()):
-        single, right = generated(model, ids[i : i + 1, real], **options)
-        of_row = new[i : i + 1, -5:], chosen[:, i : i + 1]
+        row = slice(i, i + 1)
+        single, right = generated(model, ids[row, real], **options)
+        of_row = new[row, -5:], chosen[:, row]
         generates(
             of_row, (single[:, -5:], right), "a batch padded on the left, and a sequence alone"
         )
