@@ -48,9 +48,10 @@ def main(
     for name, campaign in campaigns.items():
         started = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            rows += campaign(Path(folder))
+            found = campaign(Path(folder))
+        rows += found
         times.append(f"{(time.perf_counter() - started) / 60:.0f} minutes ({name})")
-        Console().print(*rows, times[-1], sep="\n")
+        Console().print(*found, times[-1], sep="\n")
     table = ["| fault | tried | failed |", "| --- | --- | --- |"]
     table += [f"| {row.what} | {row.tried} | {row.failed} |" for row in rows]
     table += ["", f"{date.today()}, seed {seed}: {', '.join(times)} of wall time.", "", ""]
