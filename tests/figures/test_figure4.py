@@ -30,7 +30,7 @@ from tests.figures.live import HOMES
 def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(
     losses, stopped, last, diverged, monkeypatch
 ):
-    monkeypatch.setattr("figures.figure4.study._frequencies", lambda task: 4.0)
+    monkeypatch.setattr("figures.figure4.study.frequency_loss", lambda task: 4.0)
     plan = FIGURE4.runs("smoke")[-1]
     run = SimpleNamespace(
         config=plan.config, diverged=stopped, metrics=pd.DataFrame({"eval_loss": losses})
