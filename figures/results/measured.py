@@ -20,7 +20,7 @@ def measured_page(folders: Sequence[Folder], root: Path) -> str:
     changed, replaced, unrecorded = [], [], []
     for folder in folders:
         if claims := _unrecorded(folder):
-            unrecorded.append(f"{_link(folder, root)} {claims}")
+            unrecorded.append(f"{_link(folder, root)} ({claims})")
         changed += _changed(folder, root)
         if history := folder.history():
             replaced.append(_replaced(folder, history, root))

@@ -8,6 +8,7 @@ between two kinds are paired by seed.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,27 @@ def sequences(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray]:
     return batch, task.n_bytes(batch.targets)
 
 
+def repeated_text(task: TextTask, rows: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    """Draw held-out sequences half as long as the task's, each followed by a copy of itself: inputs
+    and targets.
+    """
+    period = task.length // 2
+    once = draw(replace(task, length=period), EVAL_SEED, "eval", 1, rows).inputs
+    twice = np.concatenate([once, once], axis=1)
+    return np.ascontiguousarray(twice[:, :-1]), np.ascontiguousarray(twice[:, 1:])
+
+
+def repeat_gain(losses: np.ndarray) -> float:
+    """Return the mean loss in the first copy minus that in the second, in nats: the gain from
+    having read the text.
+
+    `losses` are those of `repeated_text`. Both means leave out the first token of the second copy,
+    because it cannot be predicted.
+    """
+    period = (losses.shape[1] + 1) // 2
+    return float(losses[:, : period - 1].mean() - losses[:, period:].mean())
+
+
 def _held_out(run: Run, step: int) -> tuple[TextTask, int]:
     """Return the task and the number of held-out sequences of a checkpoint: the last has four times
     as many.
@@ -135,13 +157,13 @@ def _measured(run: Run, step: int) -> dict[str, float]:
     from ihlab.measure import text
 
     model, (task, n_rows) = run.model(step), _held_out(run, step)
-    (batch, n_bytes), twice = sequences(task, n_rows), text.repeated_text(task, n_rows // 4)
+    (batch, n_bytes), twice = sequences(task, n_rows), repeated_text(task, n_rows // 4)
     losses = text.token_losses(model, batch.inputs, batch.targets)
     return {
         "step": step,
         "tokens": step * run.config.batch_size * task.length,
         "bits_per_byte": text.bits_per_byte(losses, n_bytes),
-        "repeat_gain": text.repeat_gain(text.token_losses(model, *twice)),
+        "repeat_gain": repeat_gain(text.token_losses(model, *twice)),
     }
 
 
@@ -353,20 +375,21 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     rows = []
     by_arm: Any = data.groupby("arm", sort=False)
     for arm, runs in by_arm:
-        onsets, lr = at_end(data, arm, "onset") / 1000, runs["lr"].iloc[0]
+        onsets, lr = at_end(data, arm, "onset").fillna(np.inf) / 1000, runs["lr"].iloc[0]
         edge = " (highest of the grid)" if lr == RATES[-1] else ""
         seeds = f"{np.isfinite(onsets).sum()} of {len(onsets)} seeds"
         row = {
             "arm": arm,
             "rate": f"{lr:g}{edge}",
-            "bits per byte": round(at_end(data, arm, "bits_per_byte").mean(), 3),
+            "bits per byte": round(at_end(data, arm, "bits_per_byte").mean(skipna=False), 3),
             "bump from (1000 tokens)": f"{median_in_words(onsets.tolist())} ({seeds})",
         }
         if plain := {**BETTER, LONG_V2: V2}.get(arm):
-            whole, _, there, alike = gained(data, arm, plain).mean()
+            whole, _, there, alike = gained(data, arm, plain).mean(skipna=False)
             row["gain over vanilla"] = round(whole, 3)
-            row["% copyable"] = round(100 * there / whole)
-            row["% if all bits were cheaper alike"] = round(100 * alike / whole)
+            if np.isfinite(whole):
+                row["% copyable"] = round(100 * there / whole)
+                row["% if all bits were cheaper alike"] = round(100 * alike / whole)
         rows.append(row)
     return pd.DataFrame(rows).astype(object).fillna("")
 

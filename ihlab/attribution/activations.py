@@ -17,7 +17,7 @@ from torch import Tensor
 from ihlab.attribution.problems import INPUTS, Problem, require_finite
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.hugging_face import HuggingFaceModel
-from ihlab.interp.patching import require_direct_paths
+from ihlab.interp.patching import require_direct_paths, require_plain_output
 from tasks.config import require
 
 Place = tuple[str, int]
@@ -66,7 +66,10 @@ def _hooked(problem: Problem, place: Place, function: Callable[[Tensor], Tensor]
 def require_paths(problem: Problem) -> None:
     """Raise `ConfigError` if one of our models cannot have inputs patched along a path."""
     if isinstance(problem.model, OurModel):
-        require_direct_paths(problem.transformer, 0, problem.model.n_layers - 1)
+        last = problem.model.n_layers - 1
+        require_direct_paths(problem.transformer, 0, last)
+        for layer in range(last):
+            require_plain_output(problem.transformer, layer)
 
 
 def _name(place: Place) -> str:

@@ -272,9 +272,9 @@ def problem(
     [batch, pos] is 1 at tokens and 0 at padding, in both kinds of prompts. Padding moves to the
     end; the metric sees logits at the positions that you gave.
 
-    Raises `ConfigError` without a task or tokens, for prompts of unequal length, for prompts that
-    begin with padding and have no mask, for a metric that is not one finite number per prompt, and
-    for prompts on which the metric does not differ.
+    Raises `ConfigError` without a task or tokens, for weights in half precision, for prompts of
+    unequal length, for prompts that begin with padding and have no mask, for a metric that is not
+    one finite number per prompt, and for prompts on which the metric does not differ.
     """
     if isinstance(source, Run) and task is None and clean is None:
         source.require_task()
@@ -345,10 +345,11 @@ def pair_problem(
 
 
 def _checked(problem: Problem) -> Problem:
-    dtype = next(problem.model.module.parameters()).dtype
+    half = {x.dtype for x in problem.model.module.parameters()} & {torch.float16, torch.bfloat16}
     require(
-        dtype not in (torch.float16, torch.bfloat16),
-        f"The model is in {dtype}, whose rounding can exceed effects: load it with dtype=torch.float32.",
+        not half,
+        f"The model has weights in {shown(half)}, whose rounding can exceed effects: load it in float32, or call "
+        "model.float().",
     )
     _ = problem.ends
     return problem

@@ -304,7 +304,7 @@ def set_of(task: Any, automata: Sequence[Sequences], lengths: list[int]) -> str:
     tokens = f"every sequence of {ranges(lengths)} tokens over"
     if task is None:  # a sentence can be wider than the sets: it is quoted
         words = '", "'.join(sorted({automaton.sentence for automaton in automata}))
-        return f'{tokens} {n_ids} ids that your own automata accept ("{words}")'
+        return f'{tokens} {n_ids} ids, of those that your own automata accept ("{words}")'
     n_ids -= task.bos
     after = " after BOS" if task.bos else ""
     said = f"{tokens} {n_ids} ids{after} {automata[0].sentence}"

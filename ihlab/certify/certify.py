@@ -188,7 +188,7 @@ def require_same_call(path: Path, planned: Certificate) -> None:
     """Raise `ConfigError` if a path has the certificate of another model or call."""
     if path.exists():
         stored = Certificate.open(path)
-        for name in ("model", "task", "lengths", "questions", "margins", "without"):
+        for name in ("without", "model", "task", "lengths", "questions", "margins"):
             require(
                 getattr(stored, name) == getattr(planned, name),
                 f"{path} is the certificate of another model or call ({name} differs): give another path.",

@@ -60,7 +60,8 @@ def train_until_proved(
     Raises `ConfigError` as `train`, `certify` and `attack` do.
     """
     require(
-        isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig."
+        type(config) in (RunConfig, TaughtConfig),
+        f"The config is {shown(config)}, but must be a RunConfig.",
     )
     if not isinstance(config, TaughtConfig):
         wanted = tuple(lengths or [config.task.length])

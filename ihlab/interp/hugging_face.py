@@ -162,10 +162,12 @@ class HuggingFaceModel(HeadModel):
         attention = block.self_attn
         if kind == "result":
             output = attention.o_proj
+            hooks = (*output._forward_hooks.values(), *attention._forward_hooks.values())
+            own = [hook for hook in hooks if not hook.__module__.startswith("transformers.")]
             require(
-                type(output) is nn.Linear and not output._forward_hooks,
-                f"o_proj of layer {layer} is a {type(output).__name__} or has a hook, so its weight does not say what "
-                "heads write: merge or remove what was added.",
+                type(output) is nn.Linear and not own,
+                f"The attention of layer {layer} has a hook, or its o_proj is no plain Linear, so its weight does not "
+                "say what heads write: merge or remove what was added.",
             )
             with loaded(output):
                 weight = output.weight.detach().T.unflatten(0, (self.n_heads, -1))

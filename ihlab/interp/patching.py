@@ -148,19 +148,22 @@ def require_direct_paths(model: Transformer, early: int, late: int) -> None:
         f"The model has stream_shift={cfg.stream_shift!r} and canon={cfg.canon!r}: 'added' and 'O' carry what heads "
         "write to later tokens, so no path between heads is direct.",
     )
-    for layer in range(early, late):
-        for name, part in model.layers[layer].named_modules():
-            require(
-                name not in ("attn.o_proj", "attn.hook_result", "hook_attn_out")
-                or not part._forward_hooks,
-                f"Layer {layer} has a hook at {name}, so what its heads write is not what later heads read: remove it.",
-            )
     replaced = replacing_layers(model, early, late)
     require(
         not replaced,
         f"Layer {replaced[0] if replaced else ''} has no residual connection: nothing passes directly from layer "
         f"{early} to layer {late}.",
     )
+
+
+def require_plain_output(model: Transformer, layer: int) -> None:
+    """Raise `ConfigError` if a hook acts between a layer's heads and the residual stream."""
+    for name, part in model.layers[layer].named_modules():
+        require(
+            name not in ("attn", "attn.o_proj", "attn.hook_result", "hook_attn_out")
+            or not (part._forward_hooks or part._forward_pre_hooks),
+            f"Layer {layer} has a hook at {name}, so what its heads write is not what later heads read: remove it.",
+        )
 
 
 def _check(
@@ -172,6 +175,7 @@ def _check(
         f"The receiver {receiver} is not in a later layer than the sender {sender}.",
     )
     require_direct_paths(model, sender[0], receiver[0])
+    require_plain_output(model, sender[0])
     for name, ids in (("tokens", tokens), ("source", source)):
         require(
             isinstance(ids, Tensor),

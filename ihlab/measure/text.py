@@ -1,14 +1,12 @@
 """Measures of a language model on text: bits per byte, and losses where induction could help."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int8
 from torch.nn import functional as F
 
-from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
 from tasks import IGNORE, TextTask
@@ -88,26 +86,3 @@ def position_classes(
             if copied:
                 classes[row, place] = ELIGIBLE if any(copied) else MISLED
     return classes
-
-
-def repeated_text(
-    task: TextTask, rows: int = 64
-) -> tuple[Int[np.ndarray, "rows pos"], Int[np.ndarray, "rows pos"]]:
-    """Draw held-out sequences half as long as the task's, each followed by a copy of itself: inputs
-    and targets.
-    """
-    period = task.length // 2
-    once = draw(replace(task, length=period), EVAL_SEED, "eval", 1, rows).inputs
-    twice = np.concatenate([once, once], axis=1)
-    return np.ascontiguousarray(twice[:, :-1]), np.ascontiguousarray(twice[:, 1:])
-
-
-def repeat_gain(losses: Float[np.ndarray, "rows pos"]) -> float:
-    """Return the mean loss in the first copy minus that in the second, in nats: the gain from
-    having read the text.
-
-    `losses` are those of `repeated_text`. Both means leave out the first token of the second copy,
-    because it cannot be predicted.
-    """
-    period = (losses.shape[1] + 1) // 2
-    return float(losses[:, : period - 1].mean() - losses[:, period:].mean())

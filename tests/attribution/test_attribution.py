@@ -465,9 +465,18 @@ def test_paths_on_which_something_acts_are_refused():
     llama = random_llama()
     p = problem(llama, clean=ROWS, corrupted=OTHERS, metric=lambda x: x[:, -1, 7] - x[:, -1, 8])
     exact(p, "edge")
-    llama.model.layers[0].self_attn.o_proj.register_forward_hook(lambda module, args, x: 0 * x)
-    with pytest.raises(ConfigError, match="has a hook"):
-        exact(p, "edge")
+    llama(ROWS, output_attentions=True)  # transformers leaves hooks of its own
+    exact(p, "edge")
+    attention = llama.model.layers[0].self_attn
+    for part in (attention, attention.o_proj):
+        handle = part.register_forward_hook(lambda module, args, x: x)
+        with pytest.raises(ConfigError, match="has a hook"):
+            exact(p, "edge")
+        handle.remove()
+    module = random_problem().model.module
+    module.layers[0].attn.register_forward_hook(lambda module, args, x: 0 * x)
+    with pytest.raises(ConfigError, match="hook at attn"):
+        path_patch(module, ROWS % 6, OTHERS % 6, (0, 0), (1, 0), "q")
 
 
 ROWS, OTHERS = torch.randint(2, 40, (2, 3, 9), generator=torch.Generator().manual_seed(0))

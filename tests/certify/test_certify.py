@@ -240,7 +240,7 @@ def test_the_set_says_what_is_in_it():
     own = dataclasses.replace(induction(range(4), 0, 1), sentence="that I like")
     assert (
         certify(small(0), None, [3], questions=[own]).set
-        == 'every sequence of 3 tokens over 4 ids that your own automata accept ("that I like")'
+        == 'every sequence of 3 tokens over 4 ids, of those that your own automata accept ("that I like")'
     )
 
 
@@ -283,8 +283,8 @@ def test_a_verdict_on_automata_claims_no_more_than_they_accept():
     ]
     said = certify(small(1), None, [3], questions=questions).verdict
     assert said == (
-        'proved: every sequence of 3 tokens over 4 ids that your own automata accept ("whose last token has come '
-        'before, always followed by one and the same other token") is answered rightly.'
+        'proved: every sequence of 3 tokens over 4 ids, of those that your own automata accept ("whose last token has '
+        'come before, always followed by one and the same other token") is answered rightly.'
     )
 
 

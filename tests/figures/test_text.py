@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from figures.text.study import KV1, KV2, TEXT, measure_tuning
+from figures.text.study import KV1, KV2, TEXT, measure_tuning, shown
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.model.transformer import Transformer
 from ihlab.study.claim import judged
@@ -40,3 +40,6 @@ def test_a_diverged_seed_is_not_left_out():
     claims = {claim.id: claim for claim in judged(TEXT.claims(data, "laptop"))}
     assert claims["with_every_seed"].verdict != "holds"
     assert claims["better_on_text.1_layer_byte_pairs"].verdict == "undecided"
+    row = shown(data[data["kind"] == "run"]).set_index("arm").loc[KV1]
+    assert row["bits per byte"] == ""
+    assert row["% copyable"] == ""

@@ -590,3 +590,12 @@ def test_a_state_that_does_not_show_is_not_passed_in_silence(gate, passes, monke
     printed = capsys.readouterr()
     assert (status == 0) == passes == ("pass     chunks" in printed.out)
     assert ("no local state shows" in printed.err) == passes
+
+
+def test_shifted_keys_alone_are_a_state_that_was_checked(monkeypatch, capsys):
+    """They change scores only, which nothing shows while each token attends to itself."""
+    module = ModuleType("keys")
+    module.make = maker(values=False)
+    monkeypatch.setitem(sys.modules, "keys", module)
+    assert main(["--model", "keys:make", "--checks", "chunks"]) == 0
+    assert "no local state" not in capsys.readouterr().err

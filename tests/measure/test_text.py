@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from figures.figure4.study import frequency_loss
+from figures.text.study import repeat_gain, repeated_text
 from ihlab import ModelConfig, Transformer
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.text import (
@@ -14,8 +15,6 @@ from ihlab.measure.text import (
     REST,
     bits_per_byte,
     position_classes,
-    repeat_gain,
-    repeated_text,
     token_losses,
 )
 from tasks import IGNORE, ConfigError, TextTask

@@ -150,7 +150,7 @@ def generates(result: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], what:
     """Raise `FaultError` unless two results of `generated` agree. A model that repeats one token
     shows a fault in its logits alone.
     """
-    demand(torch.equal(result[0], right[0]), f"{what}: other tokens")
+    demand(torch.equal(result[0], right[0]), f"{what}: tokens differ")
     same(result[1], right[1], what, ROUGH)
 
 

@@ -110,6 +110,7 @@ def shows_state(model: Any) -> bool:
     return reach(without_attention(model)) >= 1e-4
 
 
+@torch.no_grad()
 def has_local_state(make: MakeModel) -> bool:
     """Return whether a model `shows_state`, in its class or its cache, too.
 
