@@ -163,9 +163,9 @@ class HuggingFaceModel(HeadModel):
         if kind == "result":
             output = attention.o_proj
             hooks = (*output._forward_hooks.values(), *attention._forward_hooks.values())
-            own = [hook for hook in hooks if not hook.__module__.startswith("transformers.")]
+            foreign = [hook for hook in hooks if not hook.__module__.startswith("transformers.")]
             require(
-                type(output) is nn.Linear and not own,
+                type(output) is nn.Linear and not foreign,
                 f"The attention of layer {layer} has a hook, or its o_proj is no plain Linear, so its weight does not "
                 "say what heads write: merge or remove what was added.",
             )
