@@ -235,12 +235,11 @@ def interval(
     """Return the 95% interval of the rank correlation, `low` and `high`; see `compare`. NaN for one
     prompt.
     """
-    x, y = (each.double().cpu().numpy() for each in (estimates, truth))
-    n = len(x)
+    n = len(truth)
     rng = np.random.default_rng(0)
     counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
-    x, y = (np.abs(without_noise(counts @ each)) for each in (x, y))
-    sample = rank_correlations(x, y)
+    means = (counts @ each.double().cpu().numpy() for each in (estimates, truth))
+    sample = rank_correlations(*(np.abs(without_noise(each)) for each in means))
     if n < 2 or np.isnan(sample).all():
         return {"low": np.nan, "high": np.nan}
     low, high = np.nanquantile(sample, [0.025, 0.975])

@@ -101,10 +101,7 @@ def attribute(
             model: Any = opened.model(step)
             asked: Any = opened.config.task
         else:
-            loaded = causal_lm(str(hf))
-            if not getattr(loaded, "is_quantized", False):
-                loaded.float()
-            model, name = opened_model(loaded), model_name(str(hf))
+            model, name = opened_model(causal_lm(str(hf))), model_name(str(hf))
             asked = RepeatedTokens(model, min(HF_LENGTH, model.tokens.length))
             kind = asked.described(asked.drawn(1, seed))
         patching = problem(model, asked, corrupt, rows, seed, metric=metric)

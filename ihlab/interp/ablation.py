@@ -207,9 +207,11 @@ def replacement(
     if real is None:
         real = torch.ones(z.shape[:2], dtype=torch.bool)
     if how == "mean":
-        counted = real.to(z)[:, :, None, None]
-        total = (z * counted).sum(dim=(0, 1), keepdim=True)
-        return (total / counted.sum().clamp_min(1)).expand_as(z)
+        counted = real.to(z.device)[:, :, None, None]
+        # A sum in float16 would overflow.
+        wide = torch.promote_types(z.dtype, torch.float32)
+        total = (z * counted).sum((0, 1), True, dtype=wide)
+        return (total / counted.sum().clamp_min(1)).to(z).expand_as(z)
     require(
         len(z) >= 2,
         "The batch has one sequence, but resampling needs at least 2: it takes the values of another one.",

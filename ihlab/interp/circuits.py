@@ -26,7 +26,7 @@ from tasks.config import require
 @transformer_only
 def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """Return W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w
-    = norm weight.
+    = norm weight, times `rotary_scale` squared with rotary embeddings.
 
     `route` is the column of alpha: 0 for the key's own token, 1 for the token before it. A vanilla
     head has route 0 only, without a weight. Raises `ConfigError` for a head or route that does not
@@ -39,6 +39,8 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     )
     weight = _route(attn, "alpha", group, route)
     scale = weight / math.sqrt(attn.W_Q.shape[-1])
+    if attn.rotary is not None:
+        scale = scale * model.cfg.rotary_scale**2
     queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
     return FactoredMatrix(queries * scale, keys.T)
 

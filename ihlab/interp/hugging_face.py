@@ -31,6 +31,9 @@ from tasks.config import ConfigError, require
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "wo", "proj")
 """Names of attention's output projection in Hugging Face models."""
 
+CHANGES_VALUES = {"v_norm", "v_sconv", "groupnorm"}
+"""Parts of attention that change values after the shift, or heads' outputs (DiffLlama)."""
+
 
 class HuggingFaceModel(HeadModel):
     """A Hugging Face causal LM. Its patterns are those of eager attention. The model is left
@@ -96,8 +99,9 @@ class HuggingFaceModel(HeadModel):
             return patterns
         require(
             self.exact_kind == "effective",
-            f"The {self.name} has shift_first='own' and shifted values, so that no effective pattern of its heads is "
-            "exact: use raw patterns (`ihlab.interp.sources.attention_patterns`).",
+            f"The {self.name} has shifted values with shift_first='own', in some layers only, or changed after the "
+            "shift, so that no effective pattern of its heads is exact: use raw patterns "
+            "(`ihlab.interp.sources.attention_patterns`).",
         )
         betas = [gauge_fixed(_beta(shift)) for shift in shifts]
         return torch.stack(list(map(effective_pattern, patterns, betas)))
@@ -105,8 +109,13 @@ class HuggingFaceModel(HeadModel):
     @property
     def exact_kind(self) -> str:
         """See `HeadModel.exact_kind`."""
-        first = {shift.first for shift in self._value_shifts}
-        return "raw" if "own" in first else "effective"
+        shifts = self._value_shifts
+        if not shifts:
+            return "effective"
+        first = {shift.first for shift in shifts}
+        names = {name.rpartition(".")[2] for name, _ in self.module.named_modules()}
+        inexact = "own" in first or len(shifts) < self.n_layers or names & CHANGES_VALUES
+        return "raw" if inexact else "effective"
 
     @property
     def _value_shifts(self) -> list[Any]:

@@ -75,7 +75,7 @@ def effective_patterns(
     cache: ActivationCache, fix_gauge: bool = False
 ) -> Float[Tensor, "layer *batch head query key"]:
     """Return all layers' effective patterns: which token's value is read. In vanilla layers they
-    equal raw ones.
+    equal raw ones. A cache does not say where packed documents begin: give whole sequences.
 
     `fix_gauge` uses `gauge_fixed(beta)`. Raises `ConfigError` if the cache lacks a pattern or a
     beta, and as `require_routes` does.

@@ -102,11 +102,6 @@ def model_tokens(model: Transformer) -> ProbeTokens:
     return replace(task_tokens(task), length=most)
 
 
-def task_ids(task: Task) -> list[int]:
-    """Return the token ids of a task's content; see `task_tokens`."""
-    return list(task_tokens(task).content)
-
-
 def task_period(task: Task) -> int:
     """Return the number of tokens that a task's probe repeats."""
     of_task = task_tokens(task)

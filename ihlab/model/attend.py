@@ -38,9 +38,7 @@ def at_positions(
     x: Float[Tensor, "batch pos *wide"], positions: Int[Tensor, "batch query"]
 ) -> Float[Tensor, "batch query *wide"]:
     """Return the vectors of x at the given positions, which may differ between sequences."""
-    return x.gather(
-        1, positions.reshape(*positions.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:])
-    )
+    return x.take_along_dim(positions.reshape(*positions.shape, *[1] * (x.ndim - 2)), 1)
 
 
 def fused(

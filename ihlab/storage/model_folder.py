@@ -84,8 +84,8 @@ class ModelFiles(NamedTuple):
 
 
 def causal_lm(name: str) -> Any:
-    """Load a Hugging Face causal LM from a folder, or by a name that transformers finds or can
-    download.
+    """Load a Hugging Face causal LM in float32 from a folder, or by a name that transformers finds
+    or can download.
 
     Raises `ConfigError` that names the problem, for a folder or name without a model that can be
     opened safely.
@@ -96,9 +96,8 @@ def causal_lm(name: str) -> Any:
         files = model_files(name)
         config = AutoConfig.from_pretrained(files.name, trust_remote_code=False)
         # A config may name an attention kernel, which transformers would download.
-        return load(
-            files, config, AutoModelForCausalLM.from_pretrained, attn_implementation="eager"
-        )
+        read = AutoModelForCausalLM.from_pretrained
+        return load(files, config, read, attn_implementation="eager", dtype="float32")
 
 
 def load(

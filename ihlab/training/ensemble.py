@@ -111,8 +111,8 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
 def stacks(members: Sequence[T], most: int) -> list[list[T]]:
     """Split the members into the fewest groups of at most `most`, about equally large."""
     groups = max(1, math.ceil(len(members) / most))
-    split = np.array_split(np.arange(len(members)), groups)
-    return [[members[i] for i in indices] for indices in split if len(indices)]
+    split = np.array_split(np.array(members, object), groups)
+    return [part.tolist() for part in split if len(part)]
 
 
 class Stack:

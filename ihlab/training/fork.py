@@ -38,12 +38,15 @@ def fork(
 
     Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and
     uncompiled, the fork's weights are exactly those that `run` has, or would have, at that step.
+    Lessons (`Lessons`) are not continued: a fork of a taught run trains on its task alone.
     Only the clamps given here apply. If you fork a clamped fork without clamps, its clamped values
     are trained again, starting from their clamped values.
 
     - `name`: the new run's name; by default `run`'s name and "-from-<step>";
-    - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
-    - `task`: the task to train on; by default that of `run`;
+    - `steps`: the last step, counted from the start of `run`; by default the last step of `run`.
+      Training still ends early where `run` would (`stop_at_accuracy`);
+    - `task`: the task to train on; by default that of `run`. The column `tokens` counts as if all
+      steps had its length;
     - `new_moments`: whether AdamW's moments of all parameters start again at zero. AdamW's step
       count, which sets their bias correction, goes on, so the first updates are small. The
       checkpoint then needs no optimiser state;

@@ -181,7 +181,8 @@ def _of_cache(
     if not (_says_all(cfg) and cache.has_batch_dim):
         norms.pop("raw", None)
         return Shown(panels, norms, logits=logits)
-    if len(stored("k_raw") + stored("alpha")) == 2 * n_layers:  # a complete cache
+    # A complete cache, whose scores are a sum over routes:
+    if len(stored("k_raw") + stored("alpha")) == 2 * n_layers and not cfg.qk_norm:
         last_key = -1 if cfg.mask == "strict" else 0
         routes = torch.stack([score_routes(cache, layer) for layer in range(n_layers)], dim=1)
         routes = routes.tril(last_key).select(2, row).cpu()

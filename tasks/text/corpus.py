@@ -126,9 +126,10 @@ def digest(documents: Sequence[Document]) -> str:
 def split(documents: Sequence[Document]) -> Corpus:
     """Leave out copies, and hold out directories: up to a tenth of the bytes, but at least one directory.
 
-    A file that shares more than half of its lines with files kept before it is left out, so that no near-copy of a
-    held-out file is in training. Directories are tried in the order of their names' SHA-256. Each is held out if it
-    still fits into the tenth of the bytes. If none fits, the smallest one is held out. Raises `ConfigError` for a
+    A file that shares more than half of its lines with files kept before it is left out, so that no file in training
+    is a near-copy of a held-out one. A short file whose lines stand in a longer later file is kept, and so is one whose
+    lines are all shorter than `LINE`. Directories are tried in the order of their names' SHA-256. Each is held out if
+    it still fits into the tenth of the bytes. If none fits, the smallest one is held out. Raises `ConfigError` for a
     single file.
     """
     documents = distinct(documents)

@@ -35,7 +35,7 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     main(["attribute", "--hf", str(GPT2), "--rows", "8", "--method", "attribution-patching"])
     assert f"8 {drawn}" in " ".join(capsys.readouterr().out.split())
     model = AutoModelForCausalLM.from_pretrained(
-        GPT2, dtype=torch.float16, attn_implementation="eager"
+        GPT2, dtype=torch.float32, attn_implementation="eager"
     )
     batch = repeated_batch(repeated_rows(range(63), 4, 16, 2, seed=1), 2)
     order = ["layer", "head", "pattern"]

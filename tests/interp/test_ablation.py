@@ -179,3 +179,9 @@ def test_a_tasks_padding_is_known(make_model, model, batch, task, monkeypatch):
     right, mask = padded(batch, "right")
     expected = ablate_heads(model, right, [(0, 1)], attention_mask=mask)
     assert ablate_heads(trained, right, [(0, 1)]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("shape", "value"), [((256, 257, 1, 1), 0.25), ((16, 128, 1, 1), 40.0)])
+def test_means_do_not_overflow_in_half_precision(shape, value):
+    z = torch.full(shape, value, dtype=torch.float16)
+    assert replacement(z, "mean").unique().tolist() == [value]

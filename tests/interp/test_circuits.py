@@ -41,6 +41,16 @@ def test_w_qk_gives_the_scores_of_each_route(make_model, tokens):
                 torch.testing.assert_close(scores, routes[route][:, head])
 
 
+def test_w_qk_is_the_score_at_the_same_position_with_yarns_factor(make_model, tokens):
+    model = make_model(positional="rope", rotary_scale=1.2)
+    _, cache = model.run_with_cache(tokens)
+    stream = cache["normalized", 0, "ln1"]
+    scores = stream @ qk_circuit(model, 0, 0, 0).AB @ stream.mT
+    own = score_routes(cache, 0)[0][:, 0]
+    scores, own = (each.diagonal(dim1=1, dim2=2) for each in (scores, own))
+    torch.testing.assert_close(scores, own, rtol=1e-4, atol=1e-5)
+
+
 def test_a_layer_norms_centring_is_folded_in(make_model, tokens):
     """The circuits read the residual stream uncentred, as the head reads it centred; the scale is
     divided out.

@@ -37,6 +37,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ihlab.hf import add_shift, from_hf
+from ihlab.hf.conformance.families import tiny
 from ihlab.interp import head_scores, hugging_face, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.hugging_face import HuggingFaceModel
@@ -208,7 +209,11 @@ def on_meta():
         (huge, "The patterns of the GPT2LMHeadModel are"),
         (
             lambda: add_shift(made("llama"), first="own"),
-            "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values",
+            "The KVShiftLlamaForCausalLM has shifted values with shift_first='own'",
+        ),
+        (  # it norms values after the shift, and its last layers share earlier values
+            lambda: add_shift(tiny("gemma3n_text")),
+            "shifted values .* in some layers only, or changed after the shift",
         ),
         (on_meta, "The GPT2LMHeadModel is on the meta device"),
     ],

@@ -52,3 +52,13 @@ def test_a_hook_can_override_alpha_and_beta_and_does_not_edit_the_model(shifted,
     assert not torch.allclose(hooked, shifted(tokens))
     weight[:, 1:] = 0  # the model so changed says the same unhooked
     torch.testing.assert_close(hooked, shifted(tokens))
+
+
+def test_hooks_may_come_from_an_iterator(make_model, tokens):
+    model, name = make_model(), "blocks.0.attn.hook_z"
+
+    def off(z, hook):
+        return z * 0
+
+    listed = model.run_with_hooks(tokens, fwd_hooks=[(name, off)])
+    assert torch.equal(model.run_with_hooks(tokens, fwd_hooks=iter([(name, off)])), listed)

@@ -28,6 +28,7 @@ MODELS += [
     {"attention": "qkv_shift"},
     {"stream_shift": "added"},
     {"canon": "ABCD"},
+    {"qk_norm": True},
 ]
 MODELS += [{"attention": "key_offset", "d_head": 8}, {"smear": "embedding"}]
 

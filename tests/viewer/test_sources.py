@@ -262,3 +262,11 @@ def test_rows_and_words_that_do_not_fit_are_named(run):
         view_data(run, rows=0)
     with pytest.raises(ConfigError, match="words is 3, but must be a tokenizer"):
         view_data(run, ROW, 3)
+
+
+def test_a_shifted_model_with_qk_norm_is_shown_without_key_routes():
+    sizes = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_vocab": 40, "n_ctx": 12}
+    model = Transformer(ModelConfig(**sizes, attention="kv_shift", qk_norm=True))
+    data = view_data(model, ROW)
+    assert data["beta"] is not None
+    assert not any(name.startswith("key") for name in data["rows"][0]["panels"])

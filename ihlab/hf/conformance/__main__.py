@@ -5,7 +5,7 @@ import sys
 import warnings
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import torch
@@ -28,10 +28,9 @@ NO_STATE = (
 
 def named(where: str) -> Any:
     """Return the function that is named by "module:function"."""
-    module, _, function = where.partition(":")
-    require(bool(module and function), f"--model is {where!r}, but must be module:function.")
+    require(bool(where.partition(":")[2]), f"--model is {where!r}, but must be module:function.")
     try:
-        return getattr(import_module(module), function)
+        return resolve_name(where)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # code of the user, which may also end the process

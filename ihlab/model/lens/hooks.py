@@ -37,7 +37,8 @@ class LensHooks(HookedRootModule):
         Raises `ConfigError` for a name that no hook point has, like every method that takes such a
         name.
         """
-        self._require_hook_points(name for name, _ in (*fwd_hooks, *bwd_hooks))
+        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)  # each is read twice
+        self._require_hook_points(name for name, _ in fwd_hooks + bwd_hooks)
         return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
 
     def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
