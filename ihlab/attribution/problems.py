@@ -302,9 +302,8 @@ def problem(
         f"The corrupted prompts are {list(corrupted.shape)}, but the clean ones are {list(clean.shape)}: a token must "
         "have the same position in both.",
     )
-    if attention_mask is None:
-        prompts_mask(model, corrupted, None)  # refuses padding
-    real = prompts_mask(model, clean, attention_mask)
+    for tokens in (corrupted, clean):
+        real = prompts_mask(model, tokens, attention_mask)
     if real is not None and not padded_right(real):
         order = real_first(real)
         clean, corrupted = in_order(clean, order, 1), in_order(corrupted, order, 1)

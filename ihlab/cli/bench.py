@@ -8,7 +8,7 @@ import tyro
 
 from ihlab.cli.named import registered_method
 from ihlab.cli.terminal import print_table, text
-from tasks.config import require
+from tasks.config import choose, require
 
 if TYPE_CHECKING:
     from ihlab.suite.bench import Entry
@@ -61,13 +61,10 @@ def bench(
         registered_method(name) if ":" in name else name for name in methods if name not in files
     ]
     if verify:
-        require(
-            not files, f"{files[:1]} is an entry: give entries to measure again after --verify."
-        )
         read = {path: read_entry(path) for path in verify}
         entered = {entry["method"] for entry in read.values()}
-        for name in named:
-            require(name in entered, f"None of the entries is of the method {name!r}.")
+        for name in named + files:
+            choose("method of these entries", name, entered)
         for path, entry in read.items():
             differ = differences(entry, member, report)
             if differ:

@@ -110,12 +110,10 @@ class HuggingFaceModel(HeadModel):
     def exact_kind(self) -> str:
         """See `HeadModel.exact_kind`."""
         shifts = self._value_shifts
-        if not shifts:
-            return "effective"
         first = {shift.first for shift in shifts}
         names = {name.rpartition(".")[2] for name, _ in self.module.named_modules()}
         inexact = "own" in first or len(shifts) < self.n_layers or names & CHANGES_VALUES
-        return "raw" if inexact else "effective"
+        return "raw" if shifts and inexact else "effective"
 
     @property
     def _value_shifts(self) -> list[Any]:

@@ -196,11 +196,16 @@ class Network(LensHooks):
         for block in self.layers:
             attention = block.attn
             ours = isinstance(attention, Attention) and takes_cache(attention)
-            apart = apart and ours and attention.queries_alone
+            apart = (
+                apart
+                and ours
+                and attention.queries_alone
+                and not any(hook.is_permanent for hook in attention.hook_pattern.fwd_hooks)
+            )
         require(
             apart,
             f"ModelConfig.attention is {name!r}, which cannot keep packed documents apart: attention whose queries "
-            "depend on each other, and attention from outside cannot.",
+            "depend on each other, attention from outside and a clamped pattern cannot.",
         )
 
     def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:

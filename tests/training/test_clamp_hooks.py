@@ -6,6 +6,7 @@ import torch
 from ihlab import ModelConfig, Transformer
 from ihlab.training.clamp import Clamp
 from ihlab.training.clamp_hooks import impose, install
+from tasks import ConfigError
 
 N_POS = 7
 GROUPED = ModelConfig(
@@ -93,3 +94,14 @@ def test_values_are_written_and_moments_forgotten_in_order():
         assert state[f"{moment}/{names[0]}"].tolist() == [[0.0, 0.0], [1.0, 0.0]]
     assert state[f"step/{names[0]}"] == 7
     assert (state["exp_avg/embed.weight"] == 1).all()
+
+
+def test_a_clamped_pattern_of_packed_documents_is_refused():
+    """It would attend from one document to another."""
+    model = Transformer(GROUPED)
+    starts = torch.zeros(3, N_POS, dtype=torch.bool)
+    starts[:, [0, 4]] = True
+    model.run_with_cache(TOKENS, document_starts=starts)
+    install(model, [Clamp(what="pattern", layer=0, value="uniform")])
+    with pytest.raises(ConfigError, match="a clamped pattern cannot"):
+        model(TOKENS, document_starts=starts)

@@ -28,7 +28,7 @@ NO_STATE = (
 
 def named(where: str) -> Any:
     """Return the function that is named by "module:function"."""
-    require(bool(where.partition(":")[2]), f"--model is {where!r}, but must be module:function.")
+    require(":" in where, f"--model is {where!r}, but must be module:function.")
     try:
         return resolve_name(where)
     except KeyboardInterrupt:
