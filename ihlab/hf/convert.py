@@ -24,7 +24,8 @@ VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "
 @torch.no_grad()
 def to_hf(model: Transformer) -> Any:
     """Return a `KVShiftForCausalLM` with the weights of a model whose attention is kv_shift,
-    k_shift or v_shift.
+    k_shift or v_shift. Weights pass through float32. In half precision, rotary frequencies are
+    rounded, too: convert in float32 for long sequences.
 
     Raises `ConfigError` for another attention, and for a model that Llama cannot express.
     """
