@@ -112,7 +112,7 @@ def stacks(members: Sequence[T], most: int) -> list[list[T]]:
     """Split the members into the fewest groups of at most `most`, about equally large."""
     groups = max(1, math.ceil(len(members) / most))
     split = np.array_split(np.array(members, object), groups)
-    return [part.tolist() for part in split if len(part)]
+    return [group.tolist() for group in split if len(group)]
 
 
 class Stack:
