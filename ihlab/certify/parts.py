@@ -39,9 +39,8 @@ def left_out(source: Any, parts: Sequence[str]) -> Transformer:
     require(not isinstance(parts, str), f"without is {shown(parts)}, but must be a list of parts.")
     if not parts:
         return model
-    plain_copy(
-        model, model.cfg.n_ctx
-    )  # refuses hooks and the like, which the copy below would lose
+    # This refuses hooks and the like, which the copy below would lose.
+    plain_copy(model, model.cfg.n_ctx)
     named = [choose("part", name, _parts(model)) for name in parts]
     cfg = model.cfg.replace(residual=False) if DIRECT in named else model.cfg
     copy = Transformer(cfg).to(model.embed.weight).eval()

@@ -61,10 +61,10 @@ def certify(
     check_output("--out", path, CERTIFICATES, stored)
     if check:
         require(path.exists(), f"There is no certificate {path}: make it without --check.")
-        margins = Certificate.open(path).margins  # they change no claim
-        require_same_call(path, replace(planned, margins=margins))
-        print(f"{checked(path, model)} verdicts hold.")
         certificate = Certificate.open(path)
+        # Margins change no claim.
+        require_same_call(path, replace(planned, margins=certificate.margins))
+        print(f"{checked(path, model)} verdicts hold.")
     else:
         with writing(path):
             certificate = prove(model, None, wanted, margins=margins, path=path)

@@ -85,7 +85,8 @@ def check(
     if said_last := verdict(results):
         print(said_last, file=sys.stderr if as_json else sys.stdout)
     with suppress(Exception), torch.no_grad():  # a model may not run so
-        if not taps_of(prepared(make)) and not shows_state(prepared(make)):
+        checked = prepared(make)
+        if not taps_of(checked) and not shows_state(checked):
             print(NO_STATE, file=sys.stderr)
     outcomes = {result.outcome for result in results}
     require(

@@ -19,7 +19,6 @@ from ihlab.hf.conformance.compare import (
     Check,
     NotApplicableError,
     generated,
-    generates,
     in_chunks,
     logits,
     method,
@@ -31,6 +30,7 @@ from ihlab.hf.conformance.compare import (
     read,
     same,
     same_as_alone,
+    same_generation,
     takes,
     tokens,
 )
@@ -140,7 +140,7 @@ def uneven(model: Any) -> None:
         row = slice(i, i + 1)
         single, right = generated(model, ids[row, real], **options)
         of_row = new[row, -5:], chosen[:, row]
-        generates(
+        same_generation(
             of_row, (single[:, -5:], right), "a batch padded on the left, and a sequence alone"
         )
 
@@ -205,7 +205,7 @@ def assisted(model: Any) -> None:
         ("prompt look-up", {"prompt_lookup_num_tokens": 3}),
     ):
         new, chosen = generated(model, ids, max_new_tokens=12, do_sample=False, **options)
-        generates((new, chosen[:12]), (greedy, right), f"with {what}, and by greedy decoding")
+        same_generation((new, chosen[:12]), (greedy, right), f"with {what}, and by greedy decoding")
 
 
 def beams(model: Any) -> None:
@@ -222,7 +222,7 @@ def beams(model: Any) -> None:
             results[use_cache] = generated(
                 model, ids, max_new_tokens=8, use_cache=use_cache, **arguments
             )
-        generates(results[True], results[False], f"{what} with a cache, and without")
+        same_generation(results[True], results[False], f"{what} with a cache, and without")
 
 
 def window(model: Any) -> None:

@@ -12,12 +12,12 @@ from ihlab.hf.conformance.compare import (
     Check,
     NotApplicableError,
     generated,
-    generates,
     in_chunks,
     method,
     padded,
     read,
     same,
+    same_generation,
     tokens,
 )
 
@@ -78,7 +78,7 @@ def _generated(model: Any, lengths: list[int], what: str, **options: Any) -> Non
         generated(model, ids, attention_mask=mask, max_new_tokens=6, do_sample=False, **arguments)
         for arguments in (options, {})
     )
-    generates(continued, right, f"with {what}, and with a dynamic cache")
+    same_generation(continued, right, f"with {what}, and with a dynamic cache")
 
 
 def changed(model: Any, name: str, argument: Any, rows: list[int]) -> None:

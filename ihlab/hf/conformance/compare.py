@@ -146,7 +146,7 @@ def generated(model: Any, ids: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     return result.sequences, torch.stack(result.logits)
 
 
-def generates(result: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], what: str) -> None:
+def same_generation(result: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], what: str) -> None:
     """Raise `FaultError` unless two results of `generated` agree. A model that repeats one token
     shows a fault in its logits alone.
     """
