@@ -202,7 +202,7 @@ def atp_edges(problem: Problem, nodes: str) -> Estimates:
     """Return attribution patching of heads, with its first-order edges replaced by those of
     "atp-qk".
 
-    Our extension of AtP*, which computes a head's own softmax exactly, but not those of the later
+    Our extension: AtP* computes a head's own softmax exactly, but not those of the later
     heads that read it.
     """
     heads_only("atp-edges", nodes)

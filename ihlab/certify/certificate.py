@@ -317,7 +317,7 @@ def set_of(task: Any, automata: Sequence[Sequences], lengths: list[int]) -> str:
 def share(automata: Sequence[Sequences], lengths: list[int], n_ids: int, bos: bool) -> Fraction:
     """Return the exact fraction of all sequences of these lengths that are in a set.
 
-    A sequence is in at most one set of a task: its last token and its answer are the question.
+    A task has one set per question (query and answer), and a sequence is in at most one.
     """
     inside, every = 0, 0
     of_automata = list(_counted(automata, lengths[-1]))

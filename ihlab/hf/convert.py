@@ -24,8 +24,7 @@ VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "
 @torch.no_grad()
 def to_hf(model: Transformer) -> Any:
     """Return a `KVShiftForCausalLM` with the weights of a model whose attention is kv_shift,
-    k_shift or v_shift. Weights pass through float32. In half precision, rotary frequencies are
-    rounded, too: convert in float32 for long sequences.
+    k_shift or v_shift. Weights pass through float32.
 
     Raises `ConfigError` for another attention, and for a model that Llama cannot express.
     """
@@ -41,7 +40,9 @@ def to_hf(model: Transformer) -> Any:
         {name: value for name, value in model.state_dict().items() if name in plain.state_dict()}
     )
     plain.special_tokens = model.special_tokens
-    llama = to_llama(plain).to(model.unembed.weight.dtype)
+    llama = to_llama(plain)
+    for weight in llama.parameters():  # `to` would round rotary frequencies, too
+        weight.data = weight.data.to(model.unembed.weight.dtype)
     shifted = add_shift(llama, cfg.shift_window, *sides, first=cfg.shift_first)
     for block, attention in zip(model.blocks, attentions(shifted), strict=True):
         for side in ("alpha", "beta"):

@@ -412,13 +412,24 @@ def unshifted(model: Any) -> Any:
     }
     config = base.config_class.from_dict(fields)
     _keep_implementations(model.config, config)
-    plain = base(config).to(next(model.parameters()).dtype).eval()
-    missing = plain.load_state_dict(model.state_dict(), strict=False).missing_keys
+    plain = base(config).eval()
+    theirs = _tensors(model)
+    missing = _tensors(plain).keys() - theirs
     require(
         not missing,
-        f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it.",
+        f"The shifted model has no {', '.join(sorted(missing)[:3])}, so the unshifted one cannot be made of it.",
     )
+    for name, tensor in _tensors(plain).items():
+        tensor.data = theirs[name].data.clone()  # also the rotary frequencies, rounded or not
     return plain
+
+
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    """Return all parameters and buffers by name; tied weights have several names."""
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
 
 
 AutoConfig.register("kv_shift", KVShiftConfig)

@@ -9,8 +9,8 @@ with
     a change:   drift + c ramp(x; start, end),   ramp = 0 up to start, 1 from end on, straight between,
 
 where start < end are evaluations, at most half of all evaluations apart. The pair that reduces the
-squared error most is kept. `explained` is that reduction as a fraction of the error. 1.5% of the
-curve's range is always counted as error, because smooth bends are about this far from a drift. The
+squared error most is kept. `explained` is that reduction as a fraction of the error. An error of
+1.5% of the curve's range is always added: smooth bends are about this far from a drift. The
 fraction is tested against the same fit to pure noise, which is normal and first-order
 autoregressive, with the correlation of the residuals about the drift. A change raises this
 correlation, so the test is conservative.

@@ -150,5 +150,5 @@ def is_narrow(cell: Cell) -> bool:
 
 
 def panels(positional: str) -> list[str]:
-    """Return the panels of Figure 1b with a position scheme."""
+    """Return Figure 1b's panels that have this position scheme."""
     return [name for name, (*_, scheme) in SHAPES.items() if scheme == positional]

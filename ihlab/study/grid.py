@@ -12,7 +12,7 @@ OF_RUN = {field.name for field in fields(RunConfig)}
 
 
 def cells(**axes: Any) -> list[Cell]:
-    """Return a cell for every combination of the columns' values."""
+    """Return a cell for every combination of the axes' labels."""
     return [dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values())]
 
 

@@ -1,6 +1,6 @@
 """The bench: run a method on the standard set, and score its estimates against three truths.
 
-The truths are the exact effect of a node, the exact effect of the reverse direction, and (heads of
+The truths are the exact effect of a node, its exact effect in reverse (corrupted patched into clean), and (heads of
 small models) the Shapley value over all circuits. `ihlab.suite.entries` reads, checks and writes
 what the bench measures.
 """

@@ -24,6 +24,7 @@ from ihlab.measure.loss import OfModel, summed_loss
 from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
 from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
+from ihlab.runtime.modes import evaluating
 from ihlab.training.compiled import compiled
 from ihlab.training.config import RunConfig
 from tasks import IGNORE
@@ -127,7 +128,11 @@ class Stack:
     def __init__(self, models: Sequence[Transformer], configs: Sequence[RunConfig]) -> None:
         self.config = configs[0]
         self.model = models[0]  # the module that is called with stacked weights
-        self.parameters: dict[str, Tensor] = stack_module_state(models)[0]
+        self.parameters, buffers = stack_module_state(models)
+        require(
+            all(torch.equal(of[:1].expand_as(of), of) for of in buffers.values()),
+            "The members' models have different buffers, but a stack has those of one: train each alone (stack=1).",
+        )
         device = next(models[0].parameters()).device
         rates = np.array([config.lr for config in configs])
         self._rates = torch.tensor(rates / rates.max(), dtype=torch.float32, device=device)
@@ -188,7 +193,8 @@ class Stack:
         numbers = of_each_member(
             self.model, evaluator.numbers, partial(over_members, at_once=at_once)
         )
-        return [evaluator.row(of_member) for of_member in numbers(self.parameters).tolist()]
+        with evaluating(self.model):
+            return [evaluator.row(of_member) for of_member in numbers(self.parameters).tolist()]
 
 
 def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> TrainingBatch:

@@ -146,8 +146,7 @@ def train_ensemble(
     members together, and `ensemble` is the number of members that were still stacked. With early
     stopping, once half of the members have ended, the others continue as a smaller stack. Finished
     members are not trained again. Interrupted ones are resumed at the last step for which all have
-    a checkpoint. All members share the first one's buffers and are evaluated in training mode, so
-    an attention of your own that depends on its seed or its mode cannot be stacked.
+    a checkpoint. An attention of your own whose buffers depend on its seed cannot be stacked.
 
     A member whose loss stops being finite is left at its last checkpoint, with the step in
     `diverged.json` (`Run.diverged`), and the others continue; it is not retried, since it would

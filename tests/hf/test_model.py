@@ -46,6 +46,26 @@ def test_shift_is_added_in_place_and_the_original_config_is_left_alone():
     assert torch.equal(unshifted(model)(IDS).logits, again(IDS).logits)
 
 
+@pytest.mark.parametrize("cast", [False, True])
+def test_the_unshifted_model_has_the_frequencies_of_the_shifted_one(cast):
+    """transformers loads weights in half precision and keeps frequencies in float32; `model.to` rounds both."""
+    model = plain("mistral")
+    for weight in model.parameters():
+        weight.data = weight.data.bfloat16()
+    model = model.bfloat16() if cast else model
+    again = copy.deepcopy(model)
+    assert torch.equal(unshifted(add_shift(model))(IDS).logits, again(IDS).logits)
+
+
+def test_half_precision_keeps_rotary_frequencies():
+    model = Transformer(
+        ModelConfig(d_vocab=50, n_ctx=16, n_layers=1, d_model=32, n_heads=2, attention="kv_shift")
+    ).bfloat16()
+    shifted = to_hf(model)
+    assert shifted.dtype == torch.bfloat16
+    assert shifted.model.rotary_emb.inv_freq.dtype == torch.float32
+
+
 def saved(model):
     stream = io.BytesIO()
     torch.save(model, stream)

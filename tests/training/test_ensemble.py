@@ -8,6 +8,8 @@ import torch
 
 from ihlab import Clamp, train
 from ihlab.measure.gathered import training_batch
+from ihlab.model.attention import Attention
+from ihlab.model.registry import register_attention
 from ihlab.training import checkpoint
 from ihlab.training.ensemble import (
     best_stack,
@@ -187,6 +189,37 @@ def test_dropout_forks_and_nobody_are_refused(small, tmp_path, whole):
 
 
 # Pieces
+
+
+def test_an_attention_whose_buffers_depend_on_the_seed_is_not_stacked(small, tmp_path):
+    """A stack would give all members the buffers of the first, so they would not be their solo runs."""
+
+    class Gated(Attention):
+        def __init__(self, cfg, generator=None, layer=0):
+            super().__init__(cfg, generator, layer)
+            gate = torch.rand(cfg.n_heads, generator=generator)
+            self.register_buffer("gate", gate, persistent=False)
+
+    register_attention("gated", Gated)
+    run = small.replace(model=small.model.replace(attention="gated"), init_shift=None, steps=2)
+    with pytest.raises(ConfigError, match=r"different buffers.*\(stack=1\)"):
+        train_ensemble(seeds(run, 2), tmp_path, stack=2)
+    assert len(train_ensemble(seeds(run, 2), tmp_path, stack=1)) == 2
+
+
+def test_members_are_evaluated_in_evaluation_mode(small, tmp_path):
+    class Doubled(Attention):
+        """Doubles its output while it trains."""
+
+        def forward(self, x, cache=None):
+            return super().forward(x, cache) * (1 + self.training)
+
+    register_attention("doubled", Doubled)
+    run = small.replace(model=small.model.replace(attention="doubled"), init_shift=None, steps=2)
+    members = seeds(run, 2)
+    stacked = train_ensemble(members, tmp_path / "stacked", stack=2)
+    for one, member in zip(stacked, members, strict=True):
+        assert_close(one, train(member, tmp_path / "alone"))
 
 
 def test_stacks_are_few_and_even():

@@ -218,8 +218,8 @@ def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor]:
 
 
 def off_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor) -> float:
-    """Return the largest difference to a sequence alone. `sequences`: the number of each token's; 0
-    is padding.
+    """Return the largest difference to a sequence alone. `sequences`: each token's sequence number;
+    0 is padding.
     """
     errors = []
     for row, numbers in enumerate(sequences):

@@ -8,7 +8,7 @@ Requirements of the model, besides those of `ihlab.hf.conformance`:
   token in column 0;
 - `config.shift_first` is "zero" or "own" (absent: "zero").
 
-The checks draw the taps themselves. They compare the model with the unshifted one, to whose
+The checks draw these taps themselves. They compare the model with the unshifted one, to whose
 projections a plain loop over tokens applies the shift.
 """
 

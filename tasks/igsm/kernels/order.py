@@ -16,7 +16,7 @@ def draw_necessary(
     """Step D: draw parameters and all that they need, which cost `ops` operations if the structure allows.
 
     Up to `abstract_ops` operations go to abstract parameters, of a high level if this budget allows, and to what they
-    need. Instances fill the rest.
+    need. The rest are instance parameters.
     """
     budget = min(abstract_ops, _available(structure))
     necessary, spent = np.int64(0), 0
