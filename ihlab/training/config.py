@@ -191,7 +191,12 @@ class RunConfig:
 
         Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour.
         """
-        content = {**_altered(self), "name": None, "kind": self.task.kind, **rule(self.task)}
+        content = {
+            **_altered(self),
+            "name": None,
+            "task": _altered(self.task),
+            **_kind_and_rule(self.task),
+        }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder(self, root: str | Path) -> Path:
@@ -413,7 +418,13 @@ def _altered(settings: Any) -> dict[str, Any]:
 def _content(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_content(item) for item in value]
+    if isinstance(value, Task):  # one of several that a task of your own holds
+        return {**_altered(value), **_kind_and_rule(value)}
     return _altered(value) if is_dataclass(value) else value
+
+
+def _kind_and_rule(task: Task) -> dict[str, Any]:
+    return {"kind": task.kind, **rule(task)}
 
 
 def to_dict(run: RunConfig) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """What a run config accepts, and the name it gives its run."""
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from ihlab import ModelConfig, RunConfig
 from ihlab.training.config import from_dict, to_dict
-from tasks import ConfigError, InductionTask
+from tasks import ConfigError, InductionTask, Task
 
 
 def test_stored_config_reads_back_equal(small):
@@ -29,6 +31,25 @@ def test_hash_depends_on_every_field_but_the_name(small):
     ]
     digests = {small.digest, *(small.replace(**change).digest for change in changes)}
     assert len(digests) == len(changes) + 1
+
+
+def test_a_task_made_of_tasks_is_told_apart_by_their_kinds(small):
+    """Two tasks of equal fields are two runs, also as one of several in a task of a user's own."""
+
+    @dataclass(frozen=True)
+    class Both(InductionTask):
+        kind: ClassVar[str] = "both"
+        parts: tuple[Task, ...] = ()
+        last: Task = InductionTask(vocab_size=40, length=12)
+
+    @dataclass(frozen=True)
+    class Twin(InductionTask):
+        kind: ClassVar[str] = "twin"
+
+    one, other = (task(vocab_size=40, length=12) for task in (InductionTask, Twin))
+    given = [{"parts": (one,)}, {"parts": (other,)}, {"last": other}]
+    digests = {small.replace(task=Both(vocab_size=40, length=12, **each)).digest for each in given}
+    assert len(digests) == 3
 
 
 @given(
