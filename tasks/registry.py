@@ -45,10 +45,11 @@ def register_task(cls: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(cls)}
     missing = [needed for needed in _NEEDED if needed not in fields and not hasattr(cls, needed)]
     require(not missing, f"{name} is not a task: it has no {', '.join(missing)}.")
-    there: Any = kinds().get(str(kind), cls)
-    same = (there.__module__, there.__qualname__) == (cls.__module__, cls.__qualname__)
-    taken = f"There is a task '{kind}' already, {there.__qualname__}"
-    require(same, f"{taken}: {name} needs another kind.")
+    for each in _kinds_of(cls):
+        there: Any = kinds().get(each, cls)
+        same = (there.__module__, there.__qualname__) == (cls.__module__, cls.__qualname__)
+        taken = f"There is a task '{each}' already, {there.__qualname__}"
+        require(same, f"{taken}: {name} needs another kind.")
     TASKS[str(kind)] = cls
     return cls
 
@@ -114,5 +115,5 @@ def unregistered(kind: str) -> str:
 
 def require_registered(task: Any) -> None:
     """Raise `ConfigError` for a task whose class is not registered, because its run could not be reopened."""
-    known = [cls for cls in TASKS.values() if isinstance(task, cls)]
-    require(bool(known), unregistered(getattr(task, "kind", type(task).__name__)))
+    cls = type(task)
+    require(cls in TASKS.values(), unregistered(getattr(task, "kind", cls.__name__)))

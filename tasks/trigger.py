@@ -38,12 +38,12 @@ class TriggerTask:
     `Batch.targets` is the next token everywhere. `Batch.answers` is set where either the table or induction is needed:
 
     - at the first occurrence of a token, it is the token's most likely follower in the table. Whether the token is a
-      trigger cannot be known yet. `Batch.groups["source"]` is `GLOBAL`.
+      trigger can seldom be known yet. `Batch.groups["source"]` is `GLOBAL`.
     - at every later occurrence of a trigger, it is the trigger's follower. The table never has it.
       `Batch.groups["source"]` is `TRIGGER`.
 
-    The fraction of positions that hold a trigger is close to k / (1 + k) with k = triggers / vocab_size. Over many
-    sequences all tokens are equally frequent, so token frequency says nothing about the answer.
+    The fraction of positions that hold a trigger is close to k / (1 + k) with k = triggers / (vocab_size - 1). Over
+    many sequences all tokens are equally frequent, so token frequency says nothing about the answer.
 
     Source: Bietti et al. 2023, "Birth of a Transformer", arXiv 2306.00802, section 3 (random triggers). Their bigram
     probabilities come from a text.

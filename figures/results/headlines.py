@@ -89,7 +89,12 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("figure1b", "narrow.accuracy", "accuracy higher by {}", also="figure1b_learned"),
     ),
     "Gradient descent makes a head read the previous token's key and the current token's value.": (
-        Asked("figure2", "leads_to_0_1", "from {} of the starts in the exact theory", "%"),
+        Asked(
+            "figure2",
+            "leads_to_0_1",
+            "from {} of the starts in the exact theory, each sum held at 1",
+            "%",
+        ),
         Asked(
             "basin_map",
             "induction_heads_mean_0_1",

@@ -34,7 +34,7 @@ class _Noisy(nn.Embedding):
 
 @torch.no_grad()
 def noisy(
-    model: HeadModel, pair: PromptPair, size: float, seed: int = 0
+    model: HeadModel, pair: PromptPair, size: float
 ) -> tuple[HeadModel, Int[Tensor, "batch pos"]]:
     """Return a copy of a model, and corrupted prompts for it: the token at `pair.earlier` has a
     noisy embedding.
@@ -50,7 +50,7 @@ def noisy(
     )
     copied = deepcopy(model)
     embed: Any = copied.embed
-    rows, generator = torch.arange(len(pair.clean)), torch.Generator().manual_seed(seed)
+    rows, generator = torch.arange(len(pair.clean)), torch.Generator().manual_seed(0)
     noise = torch.randn(len(rows), embed.weight.shape[1], generator=generator).to(embed.weight)
     embed.register_buffer("noise", noise * size * embed.weight.std(), persistent=False)
     embed.register_buffer(

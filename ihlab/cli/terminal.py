@@ -52,9 +52,9 @@ class Terminal(Console):
         raise BrokenPipeError
 
 
-def console(stderr: bool = False) -> Console:
+def console() -> Console:
     """Return a console that prints names verbatim: "[red]" is not a colour, and ":x:" is not an emoji."""
-    return Terminal(markup=False, emoji=False, highlight=False, stderr=stderr)
+    return Terminal(markup=False, emoji=False, highlight=False)
 
 
 def print_table(table: "pd.DataFrame", title: str = "") -> None:

@@ -14,7 +14,7 @@ from ihlab.model.conversion.checks import proven, require_loaded, require_merged
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from ihlab.storage.model_folder import of_model
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "v_shift"}
 """Our attention variants, keyed by whether keys are shifted and whether values are shifted."""
@@ -30,11 +30,10 @@ def to_hf(model: Transformer) -> Any:
     """
     cfg = model.cfg
     sides = next((sides for sides, name in VARIANTS.items() if name == cfg.attention), None)
-    require(
-        sides is not None,
-        f"The model has attention={cfg.attention!r}, but to_hf takes kv_shift, k_shift or v_shift.",
-    )
-    assert sides is not None
+    if sides is None:
+        raise ConfigError(
+            f"The model has attention={cfg.attention!r}, but to_hf takes kv_shift, k_shift or v_shift."
+        )
     plain = Transformer(cfg.replace(attention="vanilla"))
     plain.load_state_dict(
         {name: value for name, value in model.state_dict().items() if name in plain.state_dict()}
@@ -45,9 +44,8 @@ def to_hf(model: Transformer) -> Any:
         weight.data = weight.data.to(model.unembed.weight.dtype)
     shifted = add_shift(llama, cfg.shift_window, *sides, first=cfg.shift_first)
     for block, attention in zip(model.blocks, attentions(shifted), strict=True):
-        for side in ("alpha", "beta"):
-            if getattr(getattr(attention, SHIFT), side) is not None:
-                getattr(getattr(attention, SHIFT), side).copy_(getattr(block.attn, side))
+        for side, taps in getattr(attention, SHIFT).named_parameters():
+            taps.copy_(getattr(block.attn, side))
     return shifted.train(model.training)
 
 

@@ -414,13 +414,15 @@ def unshifted(model: Any) -> Any:
     _keep_implementations(model.config, config)
     plain = base(config).eval()
     theirs = _tensors(model)
-    missing = _tensors(plain).keys() - theirs
+    for name, tensor in _tensors(plain).items():
+        if name in theirs:  # rotary frequencies are rounded if the model's are
+            tensor.data = tensor.data.to(theirs[name])
+    missing = plain.load_state_dict(model.state_dict(), strict=False).missing_keys
     require(
         not missing,
-        f"The shifted model has no {', '.join(sorted(missing)[:3])}, so the unshifted one cannot be made of it.",
+        f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it.",
     )
-    for name, tensor in _tensors(plain).items():
-        tensor.data = theirs[name].data.clone()  # also the rotary frequencies, rounded or not
+    plain.generation_config = copy.deepcopy(model.generation_config)
     return plain
 
 

@@ -216,7 +216,7 @@ def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
     return token
 
 
-def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
+def absent(pair: PromptPair, seed: int) -> PromptPair:
     """Return the pair with another corruption: one earlier token is replaced by a token that the
     prompt does not hold.
 
@@ -244,7 +244,7 @@ def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
     return replace(pair, corrupted=torch.from_numpy(corrupted))
 
 
-def resample(pair: PromptPair, seed: int = 0) -> PromptPair:
+def resample(pair: PromptPair, seed: int) -> PromptPair:
     """Return the pair with another corruption: each prompt becomes a prompt of the batch that has
     another answer.
 

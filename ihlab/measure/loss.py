@@ -36,7 +36,8 @@ def summed_loss(
     else:
         residual = model.final_residual(tokens, document_starts=starts).flatten(0, 1)
         if LinearCrossEntropyOptions is not None and model.cfg.d_vocab > model.cfg.d_model:
-            weight, options = model.unembed.weight.to(residual.dtype), LinearCrossEntropyOptions()
+            weight, options = model.unembed.weight, LinearCrossEntropyOptions()
+            residual = residual.to(weight.dtype)  # half precision would round the sum
             return F.linear_cross_entropy(
                 residual, weight, targets, reduction="sum", ignore_index=IGNORE, options=options
             ).float()

@@ -44,7 +44,7 @@ def shown_scores(scores: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataF
     if it has none.
     """
     if "pattern" in scores:
-        scores = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
+        scores = scores[scores["pattern"] == scores["pattern"].min()]  # "effective" before "raw"
     again = scores[scores.duplicated(["layer", "head"])]
     require(
         again.empty,
@@ -71,7 +71,7 @@ def framed(scores: pd.DataFrame) -> list[list[int]]:
     if "induction" not in scores:
         return []
     found = scores.loc[scores["induction"].eq(True), ["layer", "head"]]
-    return list(found.to_numpy(dtype=int).tolist())
+    return found.to_numpy(dtype=int).tolist()
 
 
 def colours_of(name: str, scores: pd.DataFrame) -> tuple[str, float, float]:

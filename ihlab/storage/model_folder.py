@@ -253,11 +253,8 @@ def model_files(name: str | os.PathLike[str], **hub: Any) -> ModelFiles:
     index = None if _stored(place, WEIGHTS, hub) else _stored(place, INDEX, hub)
     if index is not None:
         named = read_json(index, MOST_INDEX).get("weight_map")
-        require(
-            isinstance(named, dict) and bool(named),
-            f"{index}: weight_map is {shown(named)}, but must name files.",
-        )
-        assert isinstance(named, dict)
+        if not isinstance(named, dict) or not named:
+            raise ConfigError(f"{index}: weight_map is {shown(named)}, but must name files.")
         names = sorted({str(file) for file in named.values()})
         for file in names:
             require(
@@ -271,11 +268,10 @@ def model_files(name: str | os.PathLike[str], **hub: Any) -> ModelFiles:
 def _config(place: str, hub: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """Check the files of a model's folder, and return the path and the content of its config."""
     path = _stored(place, "config.json", hub)
-    require(
-        path is not None,
-        f"{place}: transformers cannot open it as a causal language model: it has no config.json.",
-    )
-    assert path is not None
+    if path is None:
+        raise ConfigError(
+            f"{place}: transformers cannot open it as a causal language model: it has no config.json."
+        )
     _require_own_files(path.parent)
     config = read_json(path, MOST_INDEX)
     for field, value in _parts(config, "it"):

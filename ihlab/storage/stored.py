@@ -121,7 +121,7 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
         raise ConfigError(f"{path} is nested too deeply.") from None
     require(isinstance(content, dict), f"{path} holds no JSON object: it must begin with '{{'.")
     _check(content, path, MOST_DEPTH)
-    return dict(content)
+    return content
 
 
 def one_by_key(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

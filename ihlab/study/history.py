@@ -95,7 +95,7 @@ def read_claims(path: Path, more: Sequence[str] = ()) -> list[Row]:
         sound,
         f"{path} does not hold claims with {', '.join((*NEEDED, *more))}: restore or delete it.",
     )
-    return list(rows)
+    return rows
 
 
 def keep_replaced(path: Path, old: Sequence[Row], new: Sequence[Row], scale: str) -> None:

@@ -313,8 +313,7 @@ class Study:
     def _seeds(self, cell: Cell, scale: Scale) -> Sequence[int]:
         if scale == "smoke":
             return SMOKE_SEEDS
-        seeds: Sequence[int] = of_cell(self.seeds, cell)
-        return seeds
+        return of_cell(self.seeds, cell)
 
     def _plan(
         self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any

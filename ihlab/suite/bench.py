@@ -86,8 +86,8 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     Heads are scored on the whole standard set, but in models of more than two layers only by
     `HARDER_METRICS`. Inputs, positions and edges are scored at the last step by `HARDER_METRICS`;
     in models of more than two layers only for "key" and the logit difference, and edges in at most
-    three layers. The leaderboard ranks methods on the settings of trained models of at most two
-    layers, at the last step. `quick`: of the ranked settings, only those whose corruption is "key"
+    three layers. The leaderboard ranks methods on the settings of models of at most two layers, at
+    the last step. `quick`: of the ranked settings, only those whose corruption is "key"
     and whose metric is the logit difference.
     `members`: only these. Raises `ConfigError` for a member that is not in the set, or has no
     such setting.

@@ -292,9 +292,10 @@ def build(
     jobs: int | None = None,
     device: str = "auto",
 ) -> list[Run]:
-    """Train the members of these names (default: all) that are not there, and return their runs.
+    """Train the members of these names (default: all) that are not there, and return their runs
+    (seed 0 of a packaged member is not among them; `run` opens it).
 
-    The seeds of a member without dropout are trained stacked. Finished members are left alone,
+    The seeds of a member without dropout and lessons are trained stacked. Finished members are left alone,
     interrupted ones are resumed. On a CPU a member's weights are the same every time, with the same
     versions of torch and one thread per job (the default). Raises `ConfigError` for an unknown
     name.
@@ -325,8 +326,8 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
 
     - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without
       embeddings), `steps`;
-    - `kind`: "negative" for members that do not learn the task by design (`NEGATIVE`), else
-      "positive";
+    - `kind`: "negative" for members whose task not every seed learned, or that learned a shortcut
+      (`NEGATIVE`), else "positive";
     - `version`: the digest of the config of seed 0, which changes with the recipe; "" for weights
       set by hand;
     - `seeds`: the seeds that can be loaded;

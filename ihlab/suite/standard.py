@@ -1,6 +1,6 @@
 """The standard set: the problems on which every attribution method is compared.
 
-It has the trained members that come with the package, at two checkpoints: while the circuit forms
+It has trained members that come with the package (none of the proved ones), at two checkpoints: while the circuit forms
 (the first one whose swing is at least a tenth of the last swing) and after training. Members of
 three and four layers are there only after training. The hand-set circuits of Theorems 3.2 and 3.3
 complete it. Every corruption is scored by every metric.
@@ -77,13 +77,6 @@ def digest_of(model: Transformer, pair: PromptPair) -> str:
     """
     content = BytesIO()
     weights = sorted(model.state_dict().items())
-    for array in (
-        *(weight for _, weight in weights),
-        pair.clean,
-        pair.corrupted,
-        pair.position,
-        pair.answer,
-        pair.other,
-    ):
+    for array in (*(weight for _, weight in weights), *vars(pair).values()):
         np.save(content, array.detach().cpu().numpy())  # with type and shape
     return sha256(content.getvalue()).hexdigest()[:16]

@@ -39,6 +39,10 @@ def shifted_head(
     The simplified model of Theorem 3.4 has sigma = 1. Its proof omits the 1/sqrt(D) of equation 6;
     with that factor, every score would vanish as d grows. Raises `ConfigError` for sigma <= 0.
     """
+    require(
+        len(alpha) == len(beta) == 2,
+        f"alpha is {alpha} and beta is {beta}: each needs two numbers.",
+    )
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     vocab, d = embedding.shape
     sizes = {"n_layers": 1, "d_model": d, "d_vocab": vocab, "n_ctx": n_ctx}
@@ -119,10 +123,10 @@ def two_layer_induction_head(
     The residual stream holds (x_s, 0). Layer 1, with W_q = W_k = 0 and ALiBi slope p =
     `first_slope`, writes the average of the past y_s = sum over r < s of softmax_r(-p (s - 1 - r))
     x_r, mostly x_{s-1}, into the second half and keeps x_s in the first. Layer 2, without residual,
-    matches x_L with y_s and copies x_s. For x in [-1, 1]^d the largest entry of the error is at
-    most 4 d / sigma * e^{-p} / (1 - e^{-p}) (Appendix A, second to last line). The proof's layer 1
-    does not see its own token (its sum ends at s - 1): with mask="causal" y_s tends to x_s, not
-    x_{s-1}, and the error does not fall.
+    matches x_L with y_s and copies x_s. For x in [-1, 1]^d and p > 0 the largest entry of the error
+    is, up to rounding, at most 4 d / sigma * e^{-p} / (1 - e^{-p}) (Appendix A, second to last
+    line). The proof's layer 1 does not see its own token (its sum ends at s - 1): with
+    mask="causal" y_s tends to x_s, not x_{s-1}, and the error does not fall.
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     vocab, d = embedding.shape

@@ -2,6 +2,10 @@
 do).
 """
 
+from tasks.config import choose, require
+
+FIRST = {"kv_shift": 0, "k_shift": 0, "v_shift": 1, "vanilla": 1}
+
 
 def horizon(n_layers: int, attention: str) -> int:
     """Return the most hops that L layers are known to follow: 2^L - 1 with the key shift, else
@@ -11,7 +15,7 @@ def horizon(n_layers: int, attention: str) -> int:
     keys, "v_shift" and "vanilla" do not. A value shift does not help, because the token before does
     not help to find the token after.
     """
-    return 2 ** (n_layers - _first(attention)) - 1
+    return 2 ** (n_layers - _first(n_layers, attention)) - 1
 
 
 def by_doubling(n_layers: int, attention: str) -> int:
@@ -21,10 +25,11 @@ def by_doubling(n_layers: int, attention: str) -> int:
     Without the key shift this is the construction of Sanford et al. 2024 (arXiv 2402.09268), whose
     first layer attends to the previous token. For 5 layers these are the paper's 16 and 8.
     """
-    layers = n_layers - _first(attention)
+    layers = n_layers - _first(n_layers, attention)
     return 2 ** (layers - 1) if layers else 0
 
 
-def _first(attention: str) -> int:
+def _first(n_layers: int, attention: str) -> int:
     """Return the number of layers needed before the first hop can be read."""
-    return int(attention not in {"kv_shift", "k_shift"})
+    require(n_layers >= 1, f"n_layers is {n_layers}, but must be at least 1.")
+    return FIRST[choose("attention of this rule", attention, FIRST)]

@@ -9,6 +9,17 @@ from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
+ROTATED = {
+    "norm": "none",
+    "bias": False,
+    "qk_norm": False,
+    "unembedding": "linear",
+    "stream_shift": "none",
+    "smear": "none",
+    "canon": "",
+}
+"""Settings of a model whose stream can be rotated."""
+
 
 @torch.no_grad()
 @own_settings()
@@ -16,15 +27,16 @@ def rotate(model: Transformer, seed: int = 0) -> Transformer:
     """Write the residual stream in a random orthonormal basis, in place, and return the model.
 
     Embeddings and the outputs of heads and MLPs become x R, and weights that read the stream undo
-    R, so every pattern and logit stays as it is. Raises `ConfigError` for a model with a norm,
-    whose gains belong to one basis, or biases.
+    R, so every pattern and logit stays as it is. Raises `ConfigError` for a model with parts that
+    belong to one basis (`ROTATED`).
     """
-    norm, bias, d = model.cfg.norm, model.cfg.bias, model.cfg.d_model
-    require(
-        norm == "none" and not bias,
-        f"norm is {norm!r} and bias is {bias}, but only the stream of a model with norm 'none' and without biases can "
-        "be rotated.",
-    )
+    d = model.cfg.d_model
+    for name, only in ROTATED.items():
+        value = getattr(model.cfg, name)
+        require(
+            value == only,
+            f"{name} is {value!r}, but only the stream of a model with {name}={only!r} can be rotated.",
+        )
     generator = torch.Generator().manual_seed(seed)
     rotation = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0]
     for name, weight in model.named_parameters():
@@ -37,13 +49,13 @@ def rotate(model: Transformer, seed: int = 0) -> Transformer:
 
 @torch.no_grad()
 @own_settings()
-def add_noise(model: Transformer, size: float, seed: int = 0) -> Transformer:
+def add_noise(model: Transformer, size: float) -> Transformer:
     """Add normal noise to every matrix, in place, and return the model.
 
     The noise has `size` times the Frobenius norm of the matrix, in expectation. Shifts stay as they
     are.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     for name, weight in model.named_parameters():
         if "shift" not in name:
             noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
@@ -59,7 +71,7 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
 
     The copies are head 0 and the last `copies` - 1 heads; the other layers get as many additional
     heads, whose weights are 0. So the logits stay as they are. Raises `ConfigError` for grouped
-    keys, an unknown layer and no copies.
+    keys, biases, qk_norm, ALiBi without slopes of its own, an unknown layer and no copies.
     """
     cfg, extra = model.cfg, copies - 1
     require(
@@ -70,6 +82,10 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
     require(0 <= layer < cfg.n_layers, f"layer is {layer}, but must be in 0 .. {cfg.n_layers - 1}.")
     require(copies >= 1, f"copies is {copies}, but must be at least 1.")
     slopes = cfg.alibi_slopes
+    require(
+        not (cfg.bias or cfg.qk_norm) and (cfg.positional != "alibi" or slopes is not None),
+        "A head with biases or qk_norm cannot be split, nor one with ALiBi but without alibi_slopes.",
+    )
     if slopes is not None:
         of_layers = [cfg.slopes_in(i) or () for i in range(cfg.n_layers)]
         slopes = tuple(slope for each in of_layers for slope in (*each, *each[:1] * extra))

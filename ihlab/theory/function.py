@@ -38,9 +38,10 @@ def IH(
         n_pos + last >= first,
         f"x has {n_pos} tokens, but IH with keys={keys!r} needs {first - last}.",
     )
-    require(bool(x.isfinite().all()), "x holds a number that is not finite.")
     before = torch.cat([torch.zeros_like(x[..., :1, :]), x[..., :-1, :]], dim=-2)  # x_{s-1}
     inside = slice(first - 1, n_pos + last)
     distance = torch.arange(n_pos - 1, -1, -1, dtype=x.dtype, device=x.device)
     scores = (before @ x[..., -1, :, None]).squeeze(-1) / sigma - slope * distance
+    finite = bool(x.isfinite().all()) and bool(scores.isfinite().all())
+    require(finite, "x, slope, or x divided by sigma holds a number that is not finite.")
     return (scores[..., None, inside].softmax(dim=-1) @ x[..., inside, :]).squeeze(-2)

@@ -133,7 +133,7 @@ class _Builder:
                 self._match(layer.attn, "token", "token", "position")
                 self._point_after(layer.attn)
             else:
-                self._head(layer.attn, 0, [(f"p{m - 1}", "position", SHARP)])
+                self._head(layer.attn, [(f"p{m - 1}", "position", SHARP)])
                 self._read(layer.attn, 0, [(f"p{m - 1}", f"p{m}"), (f"c{m - 1}", f"r{m}")])
             assert isinstance(layer.mlp, SwiGLU)
             self._switch(layer.mlp, m)
@@ -161,15 +161,14 @@ class _Builder:
             if shift is not None:
                 shift.weight[:, 0] = 1.0
 
-    def _head(self, attn: Attention, head: int, terms: list[tuple[str, str, float]]) -> None:
+    def _head(self, attn: Attention, terms: list[tuple[str, str, float]]) -> None:
         """Set a head's scores to the sum over `terms` of factor * <entries of the query, entries of
         the key>.
         """
-        d = self.cfg.head_width
-        start = head * d
+        start = 0
         for of_query, of_key, factor in terms:
             rows = start + torch.arange(len(self.at[of_query]))
-            attn.q_proj.weight[rows, self.at[of_query]] = factor * d**0.5
+            attn.q_proj.weight[rows, self.at[of_query]] = factor * self.cfg.head_width**0.5
             attn.k_proj.weight[rows, self.at[of_key]] = 1.0
             start += len(rows)
 
@@ -205,7 +204,6 @@ class _Builder:
         most = self.cfg.n_ctx + 1.0
         self._head(
             attn,
-            0,
             [
                 (of_query, of_key, 2 * most * SHARP),
                 ("one", "one", -most * SHARP),

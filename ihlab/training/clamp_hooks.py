@@ -5,8 +5,9 @@ A clamp of alpha or beta is stored in the parameter itself. The hook at `hook_al
 detaches the clamped weights, and their AdamW moments are zero; weight decay never acts on alpha or
 beta. So AdamW adds exactly 0 to them at every step, the stored parameter is what the forward pass
 reads, and the gradient's norm, by which all gradients are clipped, excludes them. A clamped pattern
-is set at `hook_pattern`, which makes attention compute explicit patterns; the head's query and key
-weights then get no gradient, and weight decay shrinks them without effect.
+is set at `hook_pattern`, which makes attention compute explicit patterns. The head's query weights,
+and keys that no free head shares, then get no gradient (except with "last"), and weight decay
+shrinks them without effect.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
 from ihlab.training.clamp import Clamp
+from tasks.config import require
 
 Hook = Callable[[Tensor, HookPoint], Tensor]
 
@@ -110,6 +112,10 @@ def _freeze_weight(clamp: Clamp, shift: TokenShift) -> Hook:
 def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
     def put(pattern: Tensor, hook: HookPoint) -> Tensor:
         queries, n_pos = pattern.shape[-2:]  # in decoding, the queries are only the last positions
+        require(
+            queries == n_pos or clamp.value != "last",
+            'A pattern clamped to "last" changes at each token, so it is not decoded: read whole sequences.',
+        )
         visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device)
         wanted = set_pattern(str(clamp.value), visible.tril(-int(strict)), pattern.dtype)
         end = n_pos - (clamp.value == "last")

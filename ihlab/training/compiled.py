@@ -53,8 +53,7 @@ def compiled(
                 if x is not None:
                     maybe_mark_dynamic(x, x.ndim - 1)
         dynamic = None if members is None else False
-        summed: Tensor = _compiled(loss, dynamic)(*arguments)
-        return summed
+        return _compiled(loss, dynamic)(*arguments)
 
     return called
 

@@ -46,14 +46,15 @@ class RunConfig:
         model: The model. None: one layer of KV shifting with d_model=64 and 4 heads, and the task's vocabulary and
             length.
         name: Name of the run. Its folder's name is this name and the hash of the settings. It changes nothing else.
-        seed: Seed of the initial weights and of the training batches; evaluation batches have their own.
+        seed: Seed of the initial weights and of the training batches; evaluation batches have their own. Below 2**32:
+            larger seeds repeat what smaller ones draw.
         steps: Steps of training.
         batch_size: Sequences per step.
         accumulate: Number of microbatches per step. More need less memory; the gradient is the same (up to dropout).
         lr: Learning rate of AdamW, after the warmup.
         warmup: Steps over which the learning rate rises linearly from 0.
-        schedule: The learning rate after the warmup: constant; cosine or linear, which fall to 0 at the last step; or
-            trapezoid, constant and then linear to 0 over the last fifth of the steps.
+        schedule: The learning rate after the warmup: constant; cosine or linear, which would be 0 one step after
+            the last; or trapezoid, constant and then linear over the last fifth of the steps.
         betas: AdamW's decay rates, per step, for the running averages of the gradient and of its square.
         weight_decay: AdamW's weight decay: each step shrinks a weight by this fraction times the learning rate. It
             acts on matrices, never on norms, alpha or beta. Embeddings that no batch reads have no gradient, so weight
@@ -69,7 +70,7 @@ class RunConfig:
         eval_rows: Held-out sequences per evaluation.
         checkpoints: Number of checkpoints, with the optimiser's state, spread evenly over the evaluations.
         init_shift: Initial alpha1 and beta1 of every head of every layer, with alpha2 = 1 - alpha1 and
-            beta2 = 1 - beta1. None: each head draws its own from the seed.
+            beta2 = 1 - beta1. None: each head draws its own from the seed. A gate starts within .001 and .999.
         stop_at_accuracy: Early stopping threshold: training ends at the first evaluation at which stop_at_metric
             reaches this accuracy, from 0 to 1. None: training ends after the last step.
         stop_at_metric: The accuracy that early stopping compares: of a sequence's first answer (accuracy_first), or
@@ -429,7 +430,7 @@ def _kind_and_rule(task: Task) -> dict[str, Any]:
 
 def to_dict(run: RunConfig) -> dict[str, Any]:
     """Return the config as a run folder stores it: JSON types, the task with its `kind` and its rule's version."""
-    return dict(to_plain(run))
+    return to_plain(run)
 
 
 def from_dict(stored: dict[str, Any]) -> RunConfig:
@@ -454,8 +455,7 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     parts = {"task": _stored_task(stored["task"], stored["model"]), "model": model}
     if isinstance(stored.get("fork"), dict):
         parts["fork"] = _filled(Fork, stored["fork"])
-    run: RunConfig = from_plain(config_type, {**_filled(RunConfig, stored), **parts})
-    return run
+    return from_plain(config_type, {**_filled(RunConfig, stored), **parts})
 
 
 @lru_cache
@@ -464,10 +464,7 @@ def _stored_model(stored: str, registered: tuple[str, ...]) -> ModelConfig:
 
     `registered`: the attention variants registered now, for the cache: a config with another variant is refused.
     """
-    model: ModelConfig = from_plain(
-        ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model"
-    )
-    return model
+    return from_plain(ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model")
 
 
 def _filled(cls: Any, stored: dict[str, Any]) -> dict[str, Any]:

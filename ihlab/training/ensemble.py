@@ -104,9 +104,7 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
         return max(1, members)
     values = config.batch_size // config.accumulate * config.task.length * config.model.d_model
     fit = CPU_VALUES // values
-    if fit < 8:
-        return 1
-    return fit
+    return min(fit, members) if fit >= 8 else 1
 
 
 def stacks(members: Sequence[T], most: int) -> list[list[T]]:
@@ -153,8 +151,8 @@ class Stack:
     def joined_states(self, states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Stack the members' optimiser states. All members share one step count."""
         joined = dict(states[0])
-        for name, tensor in states[0].items():
-            if tensor.ndim:
+        for name in states[0]:
+            if not name.startswith(("step/", "tally/")):
                 joined[name] = torch.stack([state[name] for state in states])
         return joined
 
@@ -243,11 +241,9 @@ def over_members(
 
     def one(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
         named = {f"model.{name}": weight for name, weight in weights.items()}
-        result: Tensor = functional_call(module, named, arguments)
-        return result
+        return functional_call(module, named, arguments)
 
-    results: Tensor = torch.vmap(one, chunk_size=at_once)(weights, *arguments)
-    return results
+    return torch.vmap(one, chunk_size=at_once)(weights, *arguments)
 
 
 def of_each_member(
@@ -287,7 +283,9 @@ def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " 
     Parameters have a leading member dimension. Returns the norms before clipping.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    norms = torch.stack(
+        [gradient.reshape(len(gradient), -1).norm(dim=1) for gradient in gradients]
+    ).norm(dim=0)
     scale = (limit / (norms + 1e-6)).clamp(max=1)
     for gradient in gradients:
         gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))

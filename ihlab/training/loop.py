@@ -128,7 +128,7 @@ def microbatches(
 def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:
     """Yield `draw_step(s)` for steps s = start .. stop - 1.
 
-    While step s trains, one background thread draws step s + 1 (the kernels release the GIL).
+    While step s trains, one background thread draws step s + 1 (most kernels release the GIL).
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         drawn = thread.submit(draw_step, start)
@@ -300,8 +300,7 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.step)
         if self._draws_random_numbers:
-            # torch.manual_seed first looks for every type of device, which takes a thirtieth of a
-            # small step.
+            # torch.manual_seed would also seed a GPU, whose state `fork_rng` does not restore here.
             generator = torch.default_generator if self.device.type == "cpu" else torch
             generator.manual_seed(dropout_seed(config.seed, self.step))
         half = torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16")

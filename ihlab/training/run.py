@@ -51,7 +51,11 @@ class Run(RunFolder):
         registered.
         """
         require_registered(config.task)
-        require(_is_text(root), f"The folder {shown(str(root))} is not UTF-8, as it must be.")
+        text = str(root)  # safetensors can open no other path than UTF-8
+        require(
+            text.encode(errors="ignore").decode() == text,
+            f"The folder {shown(text)} is not UTF-8, as it must be.",
+        )
         run = cls(config.folder(root), config)
         path = run.folder / "config.json"
         if not present(path):
@@ -118,12 +122,3 @@ class Run(RunFolder):
             f"{self.folder}, or the file .lock in it, was removed or replaced while the run was trained: "
             f"nothing more is written there.",
         )
-
-
-def _is_text(path: str | Path) -> bool:
-    """Return whether a path can be written as UTF-8: safetensors cannot open any other path."""
-    try:
-        os.fspath(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -60,9 +60,9 @@ def train(
 ) -> Run | list[Run]:
     """Train the run that `config` describes, in its folder under `root`, and return it.
 
-    A finished run is returned unchanged. An interrupted run is resumed from its last checkpoint. On
-    the CPU, with the same number of threads, it then ends bit for bit as if it had not been
-    interrupted (compiled: to rounding).
+    A finished run is returned unchanged, even if its task's data has changed since. An interrupted
+    run is resumed from its last checkpoint. On the CPU, with the same number of threads, it then
+    ends bit for bit as if it had not been interrupted (compiled: to rounding).
 
     `device` is a torch device, or "auto": a GPU if there is one. `report` is called with progress;
     by default progress is shown on standard error, or in the notebook (`ihlab.training.progress`).

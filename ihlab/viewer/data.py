@@ -113,7 +113,8 @@ def view_data(
     for row in chosen:
         stripe = induction_stripe(row.ids, shown.strict)
         headers.append({"tokens": row.names, "stripe": stripe})
-    frame = len(json.dumps([data, of_steps, headers]))
+    targets = list(map(predictions.targets, chosen))
+    frame = len(json.dumps([data, of_steps, headers, targets]))
     sizes, routes = [], []
     for of_row in cells:
         sizes.append(list(map(_Cell.size, of_row)))

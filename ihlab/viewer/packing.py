@@ -58,9 +58,9 @@ def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[in
     """Return what fits in `most` characters: whether key routes fit, how many sequences, and which
     steps, by index.
 
-    `base`: sizes without key routes (`ihlab.interp.routes`); `routes`: those of key routes alone. Key routes are left out
-    first. Then sequences are left out, from the last one, then checkpoints, as evenly as possible,
-    until only the last one remains. Raises `ConfigError` if the first sequence at the last step
+    `base`: sizes without key routes (`ihlab.interp.routes`); `routes`: those of key routes alone.
+    Key routes are left out first. Then sequences are left out, from the last one, then checkpoints,
+    as evenly as possible, until only the last one remains. Raises `ConfigError` if the first sequence at the last step
     does not fit.
     """
     sizes, of_routes = np.array(base), np.array(routes)

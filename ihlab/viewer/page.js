@@ -102,7 +102,7 @@ function drawControls(view) {
   document.querySelectorAll("#direction input").forEach((input, i) => { input.checked = Boolean(i) === state.from; });
   $$("heads-note").hidden = view.gauge === null || state.value;
   $$("heads-note").textContent = row.stripe.length
-    ? `Right of each name: mean weight on the induction stripe, 1 for a perfect head${data.beta ? " (β scaled to |β₁| + |β₂| = 1)" : ""}.`
+    ? `Right of each name: mean weight on the induction stripe, 1 for a perfect head${data.beta && state.view ? " (β scaled: Σ|β| = 1)" : ""}.`
     : "No token of this sequence repeats, so there is no induction stripe.";
 }
 

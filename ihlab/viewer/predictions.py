@@ -12,6 +12,7 @@ from ihlab.viewer.packing import packed
 from ihlab.viewer.token_text import Text
 from ihlab.viewer.tokens import TokenRow
 from tasks import IGNORE
+from tasks.config import require
 
 TOP = 5
 CHANCES = 65535
@@ -30,6 +31,7 @@ class Predictions:
         """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN without a
         target.
         """
+        require(not logits.isnan().any(), "The model's logits hold a NaN: they cannot be viewed.")
         logs = F.log_softmax(logits.double(), dim=-1)
         values, ids = logs.topk(min(TOP, logs.shape[-1]), dim=-1)
         targets = torch.from_numpy(_targets(row))

@@ -67,7 +67,8 @@ def opened(source: Any, checkpoints: int) -> Opened:
         cfg, task = source.module.cfg, source.module.trained_on
     else:
         title = "Cached attention" if isinstance(source, ActivationCache) else "Attention patterns"
-        return Opened(source, title, [0])
+        read_by = getattr(getattr(source, "model", None), "cfg", None)
+        return Opened(source, title, [0], strict=getattr(read_by, "mask", "") == "strict")
     return Opened(
         source,
         title,
@@ -153,9 +154,9 @@ def _of_cache(
     cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_vocab"] | None
 ) -> Shown:
 
-    def of_row(x: Tensor, axis: int = 0) -> np.ndarray:
+    def of_row(x: Tensor) -> np.ndarray:
         if cache.has_batch_dim:
-            x = x.select(axis, row)
+            x = x.select(1, row)
         return x.detach().float().cpu().numpy()
 
     def stored(kind: str) -> list[Tensor]:
@@ -168,16 +169,16 @@ def _of_cache(
 
     cfg = cache.model.cfg
     n_layers = cfg.n_layers
-    panels = {"pattern": of_row(raw_patterns(cache), axis=1)}
+    panels = {"pattern": of_row(raw_patterns(cache))}
     n_heads = panels["pattern"].shape[1]
     norms = {}
     for name, kind in (("value", "v"), ("raw", "v_raw")):
         values = stored(kind)
         if len(values) == n_layers:
-            sizes = of_row(
-                torch.stack(values).float().norm(dim=-1), axis=1
-            )  # [layer, pos, kv_head]
+            sizes = of_row(torch.stack(values).float().norm(dim=-1))  # [layer, pos, kv_head]
             norms[name] = sizes.transpose(0, 2, 1).repeat(n_heads // sizes.shape[2], axis=1)
+    if "raw" not in norms and "beta" in getattr(cfg, "learned_shifts", ()):
+        norms.pop("value", None)  # of mixed values, not of the token's own
     if not (_says_all(cfg) and cache.has_batch_dim):
         norms.pop("raw", None)
         return Shown(panels, norms, logits=logits)

@@ -31,7 +31,7 @@ class Distinct:
         """Return the text of an id."""
         if i not in self._texts:
             text = self.plain(i)
-            if self._owners.setdefault(text, i) != i:
+            while self._owners.setdefault(text, i) != i:
                 text = f"{text}#{i}"
             self._texts[i] = text
         return self._texts[i]

@@ -48,8 +48,8 @@ class Problem:
     def parse(cls, tokens: Sequence[str], modulus: int, flat: bool = False) -> "Problem":
         """Read a prompt, `BOS problem SOL` (both marks are optional; tokens after SOL are ignored).
 
-        Raises `ConfigError` if a sentence cannot be read, an edge does not lead one category down, or a parameter
-        is stated twice, not at all or in terms of itself.
+        Raises `ConfigError` if a sentence cannot be read, an edge does not lead one category down (unless
+        `flat`), or a parameter is stated twice, not at all or in terms of itself.
         """
         require(modulus >= 2, f"modulus is {modulus}, but must be at least 2.")
         prompt = read_prompt(tokens, modulus)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
-from tasks.config import require, shown
+from tasks.config import ConfigError, require, shown
 from tasks.igsm.definition import Definition, Parameter
 from tasks.igsm.words import CATEGORY_OF, NOUNS, read_pair
 
@@ -101,11 +101,10 @@ def _fit(
 ) -> tuple[re.Match[str], Parameter]:
     """Return the match of a whole sentence or question, and its parameter."""
     match = form.fullmatch(text)
-    require(
-        match is not None,
-        f"The prompt cannot be read: {shown(text)} is not {what} of the format {format}.",
-    )
-    assert match is not None
+    if match is None:
+        raise ConfigError(
+            f"The prompt cannot be read: {shown(text)} is not {what} of the format {format}."
+        )
     return match, _known(match["x"], match["y"], text)
 
 

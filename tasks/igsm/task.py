@@ -83,9 +83,10 @@ class IGSMTask:
             have 4 to 21, by chance; <=15 leaves out the longer ones.
         difficulty: The size of a problem's structure.
         format: natural; compact: without filler words; or pairs: compact, with "X's Y" as one token, X/Y.
-        split: train or test. No two solutions of different splits are equal up to names and numbers; with fewer than 3
-            ops, only no whole sequence is in both.
-        length: Number of positions in a sequence; problems that do not fit are redrawn with the same number of ops.
+        split: train or test. No two solutions of different splits are equal up to names of instances, names of
+            totals, and numbers; with fewer than 3 ops, only no whole sequence is in both.
+        length: Number of positions in a sequence; problems that do not fit are redrawn with the same number of ops
+            (flat: any number).
         loss: Targets of the training loss: the solution's tokens, or all tokens of a problem.
         modulus: Arithmetic is modulo this. None uses the modulus of the difficulty: 7 for toy and mini, else 23.
         draw: Draw numbers of operations as the smaller of two uniform draws (as the source does), or uniformly (even).

@@ -26,7 +26,7 @@ LEFT_OUT = {
 """Directories of the standard library that hold installed packages, tests, or test data."""
 
 LINE = 10
-"""Minimum number of characters of lines that are compared between files: shorter lines occur in every file."""
+"""Minimum number of bytes of lines that are compared between files: shorter lines occur in every file."""
 COPIED = 0.5
 """A file with more than this fraction of its lines in other files is a copy. Encoding tables, say, are copies."""
 MOST_BYTES = 2**30
@@ -118,7 +118,9 @@ def digest(documents: Sequence[Document]) -> str:
     """Return the SHA-256 of paths and contents."""
     of_all = hashlib.sha256()
     for document in documents:
-        of_all.update(f"{document.path}\0{len(document.content)}\0".encode())
+        of_all.update(
+            f"{document.path}\0{len(document.content)}\0".encode(errors="surrogateescape")
+        )
         of_all.update(document.content)
     return of_all.hexdigest()
 
@@ -126,11 +128,11 @@ def digest(documents: Sequence[Document]) -> str:
 def split(documents: Sequence[Document]) -> Corpus:
     """Leave out copies, and hold out directories: up to a tenth of the bytes, but at least one directory.
 
-    A file that shares more than half of its lines with files kept before it is left out, so that no file in training
-    is a near-copy of a held-out one. A short file whose lines stand in a longer later file is kept, and so is one whose
-    lines are all shorter than `LINE`. Directories are tried in the order of their names' SHA-256. Each is held out if
+    A file that shares more than half of its lines (without those shorter than `LINE`; if all are, it is one line) with
+    files kept before it is left out as a near-copy. A short file whose lines stand in a longer later file is kept, so
+    it may be in both. Directories are tried in the order of their names' SHA-256. Each is held out if
     it still fits into the tenth of the bytes. If none fits, the smallest one is held out. Raises `ConfigError` for a
-    single file.
+    single file besides copies.
     """
     documents = distinct(documents)
     require(
@@ -146,7 +148,9 @@ def split(documents: Sequence[Document]) -> Corpus:
         name: sum(len(document.content) for document in group) for name, group in groups.items()
     }
     room, held = HELD_OUT * sum(sizes.values()), set[str]()
-    for name in sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest()):
+    for name in sorted(
+        groups, key=lambda name: hashlib.sha256(name.encode(errors="surrogateescape")).digest()
+    ):
         if sizes[name] <= room:
             room -= sizes[name]
             held.add(name)
@@ -163,7 +167,7 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
     for document in documents:
         lines = {
             line for line in map(bytes.strip, document.content.splitlines()) if len(line) >= LINE
-        }
+        } or {document.content.strip()}
         if len(lines & earlier_lines) <= COPIED * len(lines):
             originals.append(document)
             earlier_lines |= lines

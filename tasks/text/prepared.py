@@ -21,7 +21,7 @@ BYTES = 256
 """Size of the vocabulary of plain bytes."""
 MOST_IDS = 2**16
 
-RULE = 2
+RULE = 3
 """Version of the rule that splits and tokenizes a corpus: part of the cache's name."""
 
 

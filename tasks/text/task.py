@@ -1,5 +1,6 @@
 """Text: predict the next token of real documents, as language models do."""
 
+import os
 import platform
 from dataclasses import field, replace
 from typing import ClassVar, Literal
@@ -21,19 +22,20 @@ class TextTask:
     """Sequences cut out of real text. Every next token is a target.
 
     A sequence lies within one document, and all such sequences are equally likely. Documents of at most `length` tokens
-    are not used. With `pack`, documents of any length follow each other in a random order, without replacement within a
-    batch, and are cut into sequences; no target is the first token of the next document. Evaluations draw from
-    `held_out`: other directories of the corpus, without near-copies (`tasks.text.corpus`). The corpus stdlib differs
-    between versions of Python. `provenance` identifies the corpus and is stored with the run, which can be resumed only
-    on the same corpus.
+    are not used. With `pack`, documents of any length follow each other in a random order, all of them before any
+    again, and are cut into sequences; no target is the first token of the next document. Evaluations draw from
+    `held_out`: other directories of the corpus, without near-copies by lines (`tasks.text.corpus`). The corpus stdlib
+    differs between versions of Python. `provenance` identifies the corpus and is stored with the run, which can be
+    resumed only on the same corpus.
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
-            sources of the package `tasks`; or a folder, whose files are all read, except hidden ones.
+            sources of the package `tasks`; or a folder, whose files are all read, once in a process, except hidden
+            and blank ones and linked folders.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the training
             documents.
         length: Number of input tokens in a sequence.
-        split: Documents to draw from: train, or test, which training never sees.
+        split: Documents to draw from: train, or test, which a run does not train on.
         pack: Fill sequences with whole documents and pieces of documents, and mark where documents start.
         bos: Begin each packed document with the id of the byte 0xFF, which UTF-8 never has.
     """
@@ -65,7 +67,7 @@ class TextTask:
 
     @property
     def held_out(self) -> "TextTask":
-        """The same task on documents that training never sees."""
+        """The same task on documents that a run does not train on."""
         return replace(self, split="test")
 
     @property
@@ -78,7 +80,10 @@ class TextTask:
             f"The corpus {shown(self.corpus)} is named only in a stored file, so it is not read: name it yourself, "
             "with --corpus, or in Python by tasks.config.name_path.",
         )
-        return prepare(self.corpus, self.vocab_size)
+        corpus = self.corpus
+        if corpus not in (STDLIB, SAMPLE):  # the same name is another folder elsewhere
+            corpus = os.path.abspath(os.path.expanduser(corpus))
+        return prepare(corpus, self.vocab_size)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -159,8 +164,10 @@ class TextTask:
         whole = [*batch.inputs[row], *([last] if last != IGNORE else [])]
         text = "|".join(readable(self.prepared.vocabulary[i], breaks=True) for i in whole)
         unit = "bytes" if self.vocab_size == BYTES else "tokens"
-        of_documents = " of each document" if self.pack else ""
-        return f"{text}\n\nEvery one of these {len(whole)} {unit} but the first{of_documents} is a target."
+        starts = " and the first of each document" if self.pack else ""
+        return (
+            f"{text}\n\nEvery one of these {len(whole)} {unit} but the first{starts} is a target."
+        )
 
 
 def readable(token: bytes, breaks: bool = False) -> str:

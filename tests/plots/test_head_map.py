@@ -21,9 +21,7 @@ def table(n_layers, n_heads):
 def test_every_head_has_its_cell_and_induction_heads_a_frame():
     scores = pd.concat([table(30, 9).assign(pattern=kind) for kind in ("raw", "effective")])
     scores.loc[scores["pattern"] == "raw", "prefix_matching"] = 0
-    figure = head_map(
-        scores.sample(frac=1, random_state=0).sort_values("pattern", ascending=False), "a model"
-    )
+    figure = head_map(scores.sample(frac=1, random_state=0), "a model")  # in any order
     maps = [axes for axes in figure.axes if axes.images and axes.get_title()]
     assert [axes.get_title() for axes in maps] == ["prefix_matching", "loss_rise"]
     values = maps[0].images[0].get_array()

@@ -9,6 +9,7 @@ import pytest
 from ihlab.plots.curves import learning_curves
 from ihlab.plots.style import new_figure
 from ihlab.plots.views import NEVER, curves, default_lines, dots
+from tasks import ConfigError
 
 
 def table(*rows):
@@ -91,8 +92,14 @@ def test_curves_are_the_median_and_the_range_of_seeds_and_ended_seeds_go_on():
 
 def test_a_curve_without_rows_is_left_out():
     axes = new_figure(3, 2).subplots()
-    learning_curves(axes, STEPS.assign(curve="A"), "step", "y", default_lines(["A", "none"]))
+    lines = default_lines(["A", "none"])
+    learning_curves(axes, STEPS[STEPS["curve"] == "A"], "step", "y", lines)
     assert len(axes.get_lines()) == 1
+
+
+def test_two_runs_of_one_seed_are_no_curve():
+    with pytest.raises(ConfigError, match="A curve has two rows of the same seed and step"):
+        curves("step", "y", colors="curve")(STEPS.assign(curve="A"))
 
 
 def test_each_seed_can_be_a_line():

@@ -6,10 +6,10 @@ from typing import Literal
 
 import pytest
 
-from tasks import TASKS, ConfigError, IGSMTask, StoredTask, Task, register_task
+from tasks import TASKS, ConfigError, IGSMTask, InductionTask, StoredTask, Task, register_task
 from tasks.codec import from_plain, to_plain
 from tasks.config import config
-from tasks.registry import kinds
+from tasks.registry import kinds, require_registered
 
 
 @config
@@ -127,3 +127,23 @@ def test_a_value_of_another_tasks_kind_is_taken():
         ConfigError, match="There is a task 'igsm_flat' already, IGSMTask: Flat needs another kind"
     ):
         register_task(dataclass(flat))
+
+
+def test_a_task_that_takes_anothers_kind_for_its_field_is_refused():
+    @dataclass(frozen=True)
+    class Two(InductionTask):
+        kind: Literal["two", "igsm_flat"] = "two"
+
+    with pytest.raises(ConfigError, match="There is a task 'igsm_flat' already"):
+        register_task(Two)
+
+
+def test_a_subclass_is_not_the_task_that_it_extends():
+    """It has the kind of its parent, so its run would be the parent's."""
+
+    @dataclass(frozen=True)
+    class Mine(InductionTask):
+        pass
+
+    with pytest.raises(ConfigError, match="The task 'induction' is not registered"):
+        require_registered(Mine(vocab_size=40, length=12))

@@ -81,7 +81,7 @@ SPOILT = {
     f"'exp_avg/{NAME}' is missing, not float32 [2, 2]": {f"exp_avg/{NAME}": None},
     "is float32 [1, 2], not float32 [2, 2]": {f"exp_avg/{NAME}": torch.zeros(1, 2)},
     f"'exp_avg/{NAME}' holds a NaN": {f"exp_avg/{NAME}": torch.full((2, 2), torch.nan)},
-    f"'step/{NAME}' is 3.0, not 24": {f"step/{NAME}": torch.tensor(3.0)},
+    f"'step/{NAME}' is 25.0, but must be 0 to 24": {f"step/{NAME}": torch.tensor(25.0)},
 }
 
 

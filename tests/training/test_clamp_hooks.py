@@ -105,3 +105,11 @@ def test_a_clamped_pattern_of_packed_documents_is_refused():
     install(model, [Clamp(what="pattern", layer=0, value="uniform")])
     with pytest.raises(ConfigError, match="a clamped pattern cannot"):
         model(TOKENS, document_starts=starts)
+
+
+def test_a_head_clamped_up_to_the_last_token_is_not_decoded():
+    """Each token is the last one when it is read: later layers would keep what it alone may see."""
+    model = Transformer(GROUPED)
+    install(model, [Clamp(what="pattern", layer=0, value="last")])
+    with pytest.raises(ConfigError, match="is not decoded: read whole sequences"):
+        model.generate(TOKENS[:, :4], max_new_tokens=2)

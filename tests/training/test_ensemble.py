@@ -222,6 +222,28 @@ def test_members_are_evaluated_in_evaluation_mode(small, tmp_path):
         assert_close(one, train(member, tmp_path / "alone"))
 
 
+def test_a_weight_that_is_one_number_keeps_each_members_moments(small, tmp_path):
+    class Gained(Attention):
+        def __init__(self, cfg, generator=None, layer=0):
+            super().__init__(cfg, generator, layer)
+            self.gain = torch.nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x, cache=None):
+            return super().forward(x, cache) * self.gain
+
+    register_attention("gained", Gained)
+    run = small.replace(model=small.model.replace(attention="gained"), init_shift=None)
+    whole = train_ensemble(seeds(run, 2), tmp_path / "whole", stack=2)
+    again = train_ensemble(seeds(run, 2), tmp_path / "again", stack=2)
+    for one in again:
+        (one.folder / "done.json").unlink()
+        one.checkpoint_path(run.steps).unlink()
+    for one, other in zip(
+        train_ensemble(seeds(run, 2), tmp_path / "again", stack=2), whole, strict=True
+    ):
+        assert torch.equal(one.model().layers[0].attn.gain, other.model().layers[0].attn.gain)
+
+
 def test_stacks_are_few_and_even():
     assert stacks(range(10), 4) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
     assert stacks(range(10), 99) == [list(range(10))]

@@ -218,5 +218,7 @@ def test_a_page_says_what_it_has_no_room_for(make_run):
     assert data["metrics"]["loss"] == [3 - step / 100 for step in data["steps"]]
     of_steps = [data["heads"], data["alpha"], data["beta"], row["panels"]["pattern"]]
     assert [len(values) for values in of_steps] == [n_steps] * 4
+    for most in np.linspace(0.2, 0.6, 10):  # targets count, too
+        assert len(view(run, rows=60, megabytes=most).html) <= most * 1e6
     with pytest.raises(ConfigError, match=r"one sequence need .* more with `megabytes`"):
         view_data(run, megabytes=0.12)

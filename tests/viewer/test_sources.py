@@ -2,6 +2,7 @@
 them.
 """
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -270,3 +271,25 @@ def test_a_shifted_model_with_qk_norm_is_shown_without_key_routes():
     data = view_data(model, ROW)
     assert data["beta"] is not None
     assert not any(name.startswith("key") for name in data["rows"][0]["panels"])
+
+
+def test_mixed_values_alone_have_no_norms_of_a_tokens_own(model):
+    """A weight of the effective pattern multiplies the raw value, which this cache lacks."""
+    kept = lambda name: name.endswith(("pattern", "hook_v"))  # noqa: E731
+    _, cache = model.run_with_cache(torch.tensor([ROW]), names_filter=kept)
+    assert view_data(cache, ROW)["rows"][0]["norms"] == {}
+
+
+def test_a_cache_of_a_strict_mask_marks_no_key_that_is_masked():
+    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=4, mask="strict")
+    model, row = Transformer(cfg), [5, 5, 7]
+    _, cache = model.run_with_cache(torch.tensor([row]))
+    stripes = [view_data(source, row)["rows"][0]["stripe"] for source in (model, cache)]
+    assert stripes == [[], []]
+
+
+def test_a_model_whose_logits_are_nan_is_not_shown(model):
+    broken = copy.deepcopy(model)
+    broken.unembed.weight.data[3] = torch.nan
+    with pytest.raises(ConfigError, match="The model's logits hold a NaN"):
+        view_data(broken, ROW)

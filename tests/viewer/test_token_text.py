@@ -49,3 +49,5 @@ def test_no_two_ids_of_a_vocabulary_look_alike(make):
 def test_equal_texts_are_told_apart_by_their_ids():
     text = text_by({1: "a", 2: "a"}, None)
     assert [text(i) for i in (1, 2, 7)] == ["a", "a#2", "7"]
+    taken = text_by({1: "a", 2: "a", 3: "a#2"}, None)
+    assert [taken(i) for i in (1, 2, 3)] == ["a", "a#2", "a#2#3"]

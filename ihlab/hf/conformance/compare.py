@@ -98,8 +98,7 @@ def _named(ids: Tensor) -> dict[str, Tensor]:
 
 def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
     """Return the logits of a forward pass without a cache, of token ids or embeddings."""
-    result: Tensor = model(**_named(ids), use_cache=False, **inputs).logits
-    return result
+    return model(**_named(ids), use_cache=False, **inputs).logits
 
 
 def precise(model: Any) -> Any:

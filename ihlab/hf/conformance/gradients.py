@@ -40,9 +40,7 @@ def _unclear(model: Any, weights: dict[str, Tensor], seed: int) -> list[str]:
     ids, random = tokens(model, 2, 6, seed), torch.Generator().manual_seed(seed)
     with torch.enable_grad():
         start = _loss(logits(model, ids), ids)
-    gradients = torch.autograd.grad(
-        start, list(weights.values()), allow_unused=True, materialize_grads=True
-    )
+    gradients = torch.autograd.grad(start, list(weights.values()), materialize_grads=True)
     slopes, noise = {}, 0.0
     for (name, weight), of_weight in zip(weights.items(), gradients, strict=True):
         before = weight.detach().clone()
@@ -109,7 +107,6 @@ def cached_gradient(model: Any) -> None:
             of_weights = torch.autograd.grad(
                 _loss(results, ids),
                 list(weights.values()),
-                allow_unused=True,
                 materialize_grads=True,
             )
         except RuntimeError as error:

@@ -97,7 +97,7 @@ def training(model: Any) -> None:
             same(earlier, logits(model, ids, **labels)[:, :5], f"{where}, tokens see later ones")
         loss = model(input_ids=ids, labels=ids, use_cache=False).loss
         weights = [weight for weight in model.parameters() if weight.requires_grad]
-        of_weights = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+        of_weights = torch.autograd.grad(loss, weights, materialize_grads=True)
         gradients.append(torch.cat([gradient.flatten() for gradient in of_weights]))
         same(gradients[-1], gradients[0], f"{where}, other gradients")
         for (what, given_ids, given, real), expected in zip(kinds, right, strict=True):

@@ -54,6 +54,10 @@ class LensCalls(LensText, LensWeights):
             start_at_layer is None or not wants_loss,
             f"return_type is '{return_type}', but a run that starts at layer {start_at_layer} has no tokens to score.",
         )
+        require(
+            document_starts is None or not wants_loss,
+            f"return_type is '{return_type}', but the loss would cross the borders of documents: take 'logits'.",
+        )
         tokens = None
         if start_at_layer is None:
             start = 0

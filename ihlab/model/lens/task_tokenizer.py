@@ -29,8 +29,7 @@ class TaskTokenizer:
             raise ConfigError(
                 f"The text {shown(text)} has no ids: {self._about}. Give token ids instead."
             )
-        ids: list[int] = np.asarray(encode(text)).tolist()
-        return ids
+        return np.asarray(encode(text)).tolist()
 
     def decode(self, ids: Any) -> str:
         """Return the text of one sequence of ids."""
@@ -45,8 +44,7 @@ class TaskTokenizer:
         """Return the text of each id of one sequence."""
         row = _one_row(ids)
         words = getattr(self.task, "words", None)
-        texts: list[str] = [str(i) for i in row] if words is None else words(row)
-        return texts
+        return [str(i) for i in row] if words is None else words(row)
 
     @property
     def _about(self) -> str:

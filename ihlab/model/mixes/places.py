@@ -108,8 +108,7 @@ class HeadMixes(nn.Module):
 
     def shift_of(self, side: str) -> TokenShift | None:
         """Return the shift of "key", "value" or "query"; None if it is not shifted."""
-        shift: TokenShift | None = getattr(self, f"{side}_shift")
-        return shift
+        return getattr(self, f"{side}_shift")
 
     @property
     def mixes_queries(self) -> bool:

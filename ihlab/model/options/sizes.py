@@ -64,7 +64,6 @@ class Sizes:
         for name in (
             "n_layers",
             "d_model",
-            "n_heads",
             "n_key_value_heads",
             "d_head",
             "d_mlp",

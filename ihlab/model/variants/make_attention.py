@@ -27,8 +27,7 @@ def make_attention(
     require_attention(cfg.attention)
     attention = VARIANTS[cfg.attention].attention
     if isinstance(attention, str):
-        module: Attention = resolve_name(f"ihlab.model.{attention}")(cfg, generator, layer)
-        return module
+        return resolve_name(f"ihlab.model.{attention}")(cfg, generator, layer)
     return _registered(attention, cfg, generator, layer)
 
 

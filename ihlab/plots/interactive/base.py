@@ -15,8 +15,6 @@ from plotly.subplots import make_subplots
 from ihlab.plots.style import COLORS, LINES
 from ihlab.storage.files import write_text
 
-WIDTH = 880
-"""Width in pixels for which pictures are laid out. In a page they take the width of the window."""
 TITLE, FOOT = 92, 108
 """Pixels above the axes, for title and buttons, and below them, for names and legend."""
 NARROW, LETTER, LINE = 520, 6.6, 15

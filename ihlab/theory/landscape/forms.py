@@ -152,13 +152,15 @@ def evaluate(
     top = reduce(np.maximum, relative.values())
     powers = {name: np.exp(x - top) for name, x in relative.items()}
     total = sum(powers.values())
-    value = np.log(total) + top
+    wrong = sum(power for name, power in powers.items() if name != "target")
+    value = np.where(
+        top == 0, np.log1p(wrong), np.log(total) + top
+    )  # a small loss keeps its digits
 
     by: dict[str, Array] = dict.fromkeys(factors, 0.0)
     for name, terms in rows.items():
-        by_logit = powers[name] / total - (
-            1.0 if name == "target" else 0.0
-        )  # softmax minus one-hot
+        # Softmax minus one-hot:
+        by_logit = (-wrong if name == "target" else powers[name]) / total
         for c, beta, attention in terms:
             by[beta] = by[beta] + by_logit * (c * factors[attention])
             by[attention] = by[attention] + by_logit * (c * factors[beta])

@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     """Constraints on the problems to draw.
 
     `exact`: exactly `ops` operations. Otherwise their number is the smaller of two draws from U{1 .. ops}, or a single
-    draw if `even` is set; flat problems have any number from 1 to `ops`. `test`: use the test split. `in_order`,
+    draw if `even` is set; flat problems have any number from 4 to `ops`. `test`: use the test split. `in_order`,
     `by_pair`: letters as in `put_solution`. `most_tokens`: maximum length.
     """
 
@@ -94,7 +94,8 @@ def _compiled(sources: str) -> Callable[..., Any]:
 
         Returns tokens int64 [row, most_tokens]; answers int64 [row, most_tokens - 1], the next token where that
         is the result of a clause or the final value, -100 elsewhere; sizes int64 [row, 2], the tokens up to SOL and
-        to EOS (0 if no problem was found); ops int64 [row]. Longer problems are redrawn with the same number of ops.
+        to EOS (0 if no problem was found); ops int64 [row]. Longer problems are redrawn with the same number of ops
+        (flat: any number).
         """
         sources  # noqa: B018
         n_rows = len(seeds)

@@ -10,6 +10,8 @@ Its SHA-256, as an integer modulo 23, decides the split: 0 .. 15 is train, 16 ..
 clauses there are too few templates, so the whole sequence is hashed.
 """
 
+import hashlib
+
 import numba
 import numpy as np
 
@@ -19,17 +21,11 @@ from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, Solution
 FEW_OPS = 3
 BUCKETS = 23
 TRAIN_BUCKETS = 16
-ROOM = 1024  # 52 steps of 3 characters and 52 clauses of 12, and the padding
-PADDING = 72  # maximum number of padding bytes after a hashed message
+ROOM = 1024  # at least 52 steps of 3 characters and 52 clauses of 12
 
 _SIGNS = np.array(
     [ord("+"), ord("-"), ord("*")]
 )  # in the order of the operations ADD, SUBTRACT, MULTIPLY
-
-# The first 32 bits of the fractional parts of the square roots and cube roots of the first primes.
-_PRIMES = [n for n in range(2, 312) if all(n % k for k in range(2, n))]  # the first 64
-_START = np.array([int(prime ** (1 / 2) % 1 * 2**32) for prime in _PRIMES[:8]], np.uint32)
-_ROUND = np.array([int(prime ** (1 / 3) % 1 * 2**32) for prime in _PRIMES], np.uint32)
 
 
 @numba.njit
@@ -40,8 +36,7 @@ def in_split(test: bool, n_steps: int, n_clauses: int, solution: Solution, n_edg
     """
     if n_clauses < FEW_OPS:
         return True
-    text, n = template(n_steps, solution, n_edges)
-    return (sha256_mod(text, n, BUCKETS) >= TRAIN_BUCKETS) == test
+    return _is_test(template(n_steps, solution, n_edges)) == test
 
 
 @numba.njit
@@ -52,15 +47,12 @@ def row_in_split(test: bool, n_clauses: int, ids: np.ndarray, n: int) -> bool:
     """
     if n_clauses >= FEW_OPS:
         return True
-    message = np.empty(2 * n + PADDING, np.uint8)
-    for i in range(n):
-        message[2 * i], message[2 * i + 1] = ids[i] >> 8, ids[i] & 0xFF
-    return (sha256_mod(message, 2 * n, BUCKETS) >= TRAIN_BUCKETS) == test
+    return _is_test(ids[:n].astype(np.uint16)) == test
 
 
 @numba.njit
-def template(n_steps: int, solution: Solution, n_edges: int) -> tuple[np.ndarray, int]:
-    """Return the template in ASCII, in a uint8 array with room for the padding, and its length."""
+def template(n_steps: int, solution: Solution, n_edges: int) -> np.ndarray:
+    """Return the template in ASCII."""
     text = np.empty(ROOM, np.uint8)
     letter = np.full(MOST_CLAUSES, NONE)  # symbol -> its letter in ASCII, by first use
     n, clause, n_letters = 0, 0, 0
@@ -79,7 +71,7 @@ def template(n_steps: int, solution: Solution, n_edges: int) -> tuple[np.ndarray
             n = _put_right_side(clause, solution, letter, text, n)
             clause += 1
         n = _put(text, n, (ord("."),))
-    return text, n
+    return text[:n]
 
 
 @numba.njit
@@ -113,52 +105,9 @@ def _letter(i: int) -> int:
 
 
 @numba.njit
-def sha256_mod(message: np.ndarray, n: int, modulus: int) -> np.int64:
-    """Return the SHA-256 of the bytes `message[:n]`, as an integer modulo `modulus` < 2^31 (FIPS 180-4).
-
-    A kernel cannot call hashlib. This writes the padding after the n bytes: `message` (uint8) must have room for
-    `PADDING` more.
-    """
-    n_blocks = (n + 9 + 63) // 64
-    message[n] = 0x80
-    message[n + 1 : 64 * n_blocks] = 0
-    for i in range(8):
-        message[64 * n_blocks - 1 - i] = ((8 * n) >> (8 * i)) & 0xFF
-    state = _START.copy()
-    schedule = np.empty(64, np.uint32)
-    for block in range(n_blocks):
-        _compress(message[64 * block : 64 * block + 64], state, schedule)
-    rest = np.uint64(0)
-    for word in state:
-        rest = ((rest << np.uint64(32)) | np.uint64(word)) % np.uint64(modulus)
-    return np.int64(rest)
-
-
-@numba.njit
-def _rotate(x: np.uint32, k: int) -> np.uint32:
-    return np.uint32((x >> np.uint32(k)) | (x << np.uint32(32 - k)))
-
-
-@numba.njit
-def _compress(block: np.ndarray, state: np.ndarray, w: np.ndarray) -> None:
-    """Add a block of 64 bytes to the state, in 64 steps."""
-    for t in range(16):
-        word = np.uint32(0)
-        for i in range(4):
-            word = np.uint32((word << np.uint32(8)) | np.uint32(block[4 * t + i]))
-        w[t] = word
-    for t in range(16, 64):
-        x, y = w[t - 15], w[t - 2]
-        s0 = _rotate(x, 7) ^ _rotate(x, 18) ^ np.uint32(x >> np.uint32(3))
-        s1 = _rotate(y, 17) ^ _rotate(y, 19) ^ np.uint32(y >> np.uint32(10))
-        w[t] = np.uint32(w[t - 16] + s0 + w[t - 7] + s1)
-    a, b, c, d = state[0], state[1], state[2], state[3]
-    e, f, g, h = state[4], state[5], state[6], state[7]
-    for t in range(64):
-        s1 = _rotate(e, 6) ^ _rotate(e, 11) ^ _rotate(e, 25)
-        t1 = np.uint32(h + s1 + ((e & f) ^ (~e & g)) + _ROUND[t] + w[t])
-        s0 = _rotate(a, 2) ^ _rotate(a, 13) ^ _rotate(a, 22)
-        t2 = np.uint32(s0 + ((a & b) ^ (a & c) ^ (b & c)))
-        a, b, c, d, e, f, g, h = np.uint32(t1 + t2), a, b, c, np.uint32(d + t1), e, f, g
-    for i, x in enumerate((a, b, c, d, e, f, g, h)):
-        state[i] = np.uint32(state[i] + x)
+def _is_test(numbers: np.ndarray) -> bool:
+    """Return whether a message is in the test split. Its numbers are hashed as big-endian bytes."""
+    with numba.objmode(bucket="int64"):  # numba cannot compile hashlib
+        message = numbers.astype(numbers.dtype.newbyteorder(">")).tobytes()
+        bucket = int(hashlib.sha256(message).hexdigest(), 16) % BUCKETS
+    return bucket >= TRAIN_BUCKETS

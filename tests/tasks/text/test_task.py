@@ -147,3 +147,15 @@ def test_bos_needs_packing_and_text_without_its_byte(tmp_path):
     task = TextTask(corpus=str(tmp_path), vocab_size=256, length=8, pack=True, bos=True)
     with pytest.raises(ConfigError, match="has the byte 0xFF: it must be UTF-8"):
         task.batch(2, rng())
+
+
+def test_a_folder_is_the_one_that_its_name_means_here(tmp_path, monkeypatch):
+    digests = set()
+    for place in ("one", "two"):
+        folder = tmp_path / place / "data"
+        folder.mkdir(parents=True)
+        for name in "ab":
+            (folder / name).write_text(f"{place} {name} " * 50)
+        monkeypatch.chdir(tmp_path / place)
+        digests.add(TextTask(corpus="data", vocab_size=256, length=8).provenance["corpus_sha256"])
+    assert len(digests) == 2
