@@ -36,12 +36,16 @@ def learning_curves(
     `data` has the columns curve, seed, `x` and `y`, with the same `x` in every seed of a curve. The
     band runs from the lowest to the highest seed. A seed that ended earlier than others keeps its
     last value. With `each_seed`, draw a line per seed instead. The other properties of lines are
-    those of matplotlib's rcParams. Raises `ConfigError` for two rows of one curve, seed and `x`.
+    those of matplotlib's rcParams. Raises `ConfigError` for a curve with two values of one seed and
+    `x`.
     """
-    repeated = data.duplicated(["curve", "seed", x]).any()
-    require(not repeated, f"A curve has two rows of the same seed and {x}: name its curves apart.")
     for name, style in lines.items():
-        wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()
+        mine = data[data["curve"] == name].dropna(subset=[y])
+        require(
+            not mine.duplicated(["seed", x]).any(),
+            f"The curve '{name}' has two values of one seed at the same {x}: it is several curves.",
+        )
+        wide = mine.pivot_table(index=x, columns="seed", values=y).ffill()
         if wide.empty:
             continue
         if each_seed:

@@ -46,8 +46,8 @@ class RunConfig:
         model: The model. None: one layer of KV shifting with d_model=64 and 4 heads, and the task's vocabulary and
             length.
         name: Name of the run. Its folder's name is this name and the hash of the settings. It changes nothing else.
-        seed: Seed of the initial weights and of the training batches; evaluation batches have their own. Below 2**32:
-            larger seeds repeat what smaller ones draw.
+        seed: Seed of the initial weights and of the training batches; evaluation batches have their own. Seeds that
+            differ by a multiple of 2**32 share most initial weights.
         steps: Steps of training.
         batch_size: Sequences per step.
         accumulate: Number of microbatches per step. More need less memory; the gradient is the same (up to dropout).

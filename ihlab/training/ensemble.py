@@ -129,7 +129,7 @@ class Stack:
         self.parameters, buffers = stack_module_state(models)
         require(
             all(torch.equal(of[:1].expand_as(of), of) for of in buffers.values()),
-            "The members' models have different buffers, but a stack has those of one: train each alone (stack=1).",
+            "The members' models have different buffers, but a stack has those of one: train each by a call of train.",
         )
         device = next(models[0].parameters()).device
         rates = np.array([config.lr for config in configs])

@@ -109,16 +109,15 @@ def view_data(
         "beta": None,
         **training,
     }
-    headers = []
-    for row in chosen:
-        stripe = induction_stripe(row.ids, shown.strict)
-        headers.append({"tokens": row.names, "stripe": stripe})
-    targets = list(map(predictions.targets, chosen))
-    frame = len(json.dumps([data, of_steps, headers, targets]))
-    sizes, routes = [], []
-    for of_row in cells:
+    headers, sizes, routes = [], [], []
+    for row, of_row in zip(chosen, cells, strict=False):  # those beyond the limit are not read
+        header = {"tokens": row.names, "stripe": induction_stripe(row.ids, shown.strict)}
+        targets = predictions.targets(row) if of_row[0].predicted else None
+        headers.append(header)
         sizes.append(list(map(_Cell.size, of_row)))
+        sizes[-1][-1] += len(json.dumps([header, targets]))  # a row that fits has the last step
         routes.append(list(map(_Cell.routes_size, of_row)))
+    frame = len(json.dumps([data, of_steps]))
     if megabytes is None and sizes[0][-1] > most - frame:
         most = round(ONE_ROW * 1e6) - PAGE
     with_routes, n_rows, places = what_fits(sizes, routes, most - frame)

@@ -177,11 +177,11 @@ def _of_cache(
         if len(values) == n_layers:
             sizes = of_row(torch.stack(values).float().norm(dim=-1))  # [layer, pos, kv_head]
             norms[name] = sizes.transpose(0, 2, 1).repeat(n_heads // sizes.shape[2], axis=1)
-    if "raw" not in norms and "beta" in getattr(cfg, "learned_shifts", ()):
-        norms.pop("value", None)  # of mixed values, not of the token's own
     if not (_says_all(cfg) and cache.has_batch_dim):
         norms.pop("raw", None)
         return Shown(panels, norms, logits=logits)
+    if "raw" not in norms and "beta" in cfg.learned_shifts:
+        norms.pop("value", None)  # of mixed values, not of the token's own
     # A complete cache, whose scores are a sum over routes:
     if len(stored("k_raw") + stored("alpha")) == 2 * n_layers and not cfg.qk_norm:
         last_key = -1 if cfg.mask == "strict" else 0

@@ -129,10 +129,10 @@ def split(documents: Sequence[Document]) -> Corpus:
     """Leave out copies, and hold out directories: up to a tenth of the bytes, but at least one directory.
 
     A file that shares more than half of its lines (without those shorter than `LINE`; if all are, it is one line) with
-    files kept before it is left out as a near-copy. A short file whose lines stand in a longer later file is kept, so
-    it may be in both. Directories are tried in the order of their names' SHA-256. Each is held out if
-    it still fits into the tenth of the bytes. If none fits, the smallest one is held out. Raises `ConfigError` for a
-    single file besides copies.
+    files kept before it is left out as a near-copy. A short file whose lines stand in a longer later file is kept: its
+    lines may be in training and held out. Directories are tried in the order of their names' SHA-256. Each is held out
+    if it still fits into the tenth of the bytes. If none fits, the smallest one is held out. Raises `ConfigError` for
+    a single file besides copies.
     """
     documents = distinct(documents)
     require(

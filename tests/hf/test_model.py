@@ -53,8 +53,10 @@ def test_the_unshifted_model_has_the_frequencies_of_the_shifted_one(cast):
     for weight in model.parameters():
         weight.data = weight.data.bfloat16()
     model = model.bfloat16() if cast else model
-    again = copy.deepcopy(model)
-    assert torch.equal(unshifted(add_shift(model))(IDS).logits, again(IDS).logits)
+    model.generation_config.max_new_tokens = 3
+    again, copied = copy.deepcopy(model), unshifted(add_shift(model))
+    assert torch.equal(copied(IDS).logits, again(IDS).logits)
+    assert copied.generation_config.max_new_tokens == 3
 
 
 def test_half_precision_keeps_rotary_frequencies():

@@ -62,6 +62,12 @@ def test_a_packed_document_has_the_logits_that_it_has_alone_or_the_model_is_refu
     torch.testing.assert_close(at, wanted.flatten(0, 1)[INDEX], atol=1e-6, rtol=0)
 
 
+def test_a_loss_that_would_cross_documents_is_refused():
+    case = made(ModelConfig(**{**SIZES, "attention": "kv_shift"}))
+    with pytest.raises(ConfigError, match="would cross the borders of documents: take 'logits'"):
+        case.model(case.tokens, return_type="loss", document_starts=STARTS)
+
+
 @pytest.mark.parametrize("starts", [STARTS[:1], STARTS.long()])
 def test_starts_that_do_not_mark_each_token_are_refused(starts):
     case = made(ModelConfig(**{**SIZES, "attention": "kv_shift"}))

@@ -98,7 +98,9 @@ def test_a_curve_without_rows_is_left_out():
 
 
 def test_two_runs_of_one_seed_are_no_curve():
-    with pytest.raises(ConfigError, match="A curve has two rows of the same seed and step"):
+    with pytest.raises(
+        ConfigError, match="The curve 'A' has two values of one seed at the same step"
+    ):
         curves("step", "y", colors="curve")(STEPS.assign(curve="A"))
 
 

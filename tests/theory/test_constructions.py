@@ -10,6 +10,7 @@ from ihlab.theory.constructions import (
     checker,
     kv_shift_induction_head,
     meta_learner,
+    shifted_head,
     two_layer_induction_head,
 )
 from ihlab.theory.function import IH
@@ -97,3 +98,8 @@ def test_a_temperature_of_zero_is_refused(build):
     more = {"first_slope": 1.0} if build is two_layer_induction_head else {}
     with pytest.raises(ConfigError, match=r"sigma is 0.0, but must be positive"):
         build(torch.eye(4), 4, sigma=0.0, slope=0.1, **more)
+
+
+def test_a_head_needs_two_numbers_a_side():
+    with pytest.raises(ConfigError, match=r"alpha is \[0\.5\] .* each needs two numbers"):
+        shifted_head(torch.eye(4), 4, [0.5], [1.0, 0.0])

@@ -60,7 +60,28 @@ def test_a_norm_and_shared_keys_are_refused():
     with pytest.raises(ConfigError, match="n_key_value_heads is 1, but must be n_heads=2"):
         split_head(Transformer(cfg), 0, 2)
     whole = Transformer(cfg.replace(n_key_value_heads=2))
+    for change in ({"bias": True}, {"qk_norm": True}, {"positional": "alibi"}):
+        with pytest.raises(ConfigError, match="cannot be split"):
+            split_head(Transformer(whole.cfg.replace(**change)), 0, 2)
     with pytest.raises(ConfigError, match=r"layer is 1, but must be in 0 \.\. 0"):
         split_head(whole, 1, 2)
     with pytest.raises(ConfigError, match="copies is 0"):
         split_head(whole, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"qk_norm": True},
+        {"unembedding": "none"},
+        {"stream_shift": "added", "attention": "kv_shift"},
+        {"smear": "embedding"},
+        {"canon": "A"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_parts_that_belong_to_one_basis_are_not_rotated(change):
+    cfg = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=9, n_ctx=12, norm="none")
+    model = Transformer(cfg.replace(**change))
+    with pytest.raises(ConfigError, match=f"^{next(iter(change))} is "):
+        rotate(model)

@@ -43,6 +43,8 @@ def test_every_set_of_keys_equals_the_loop(n, d, sigma, slope, seed):
         ({"sigma": 0.0}, "sigma is 0.0, but must be positive"),
         ({"keys": "iner"}, "There is no set of keys 'iner'; did you mean 'inner'?"),
         ({"x": torch.full((4, 2), torch.nan)}, "not finite"),
+        ({"slope": math.inf}, "not finite"),
+        ({"x": torch.ones(4, 2), "sigma": 1e-320}, "not finite"),
         ({"x": torch.zeros(2, 3)}, "x has 2 tokens, but IH with keys='inner' needs 3"),
     ],
 )

@@ -51,5 +51,10 @@ def test_the_shift_saves_one_layer():
 def test_bad_wishes_are_refused():
     with pytest.raises(ConfigError, match="n_layers is 0"):
         k_hop(0, "kv_shift")
+    for count in (horizon, by_doubling):
+        with pytest.raises(ConfigError, match="did you mean 'kv_shift'"):
+            count(2, "kv_shft")
+        with pytest.raises(ConfigError, match="n_layers is 0"):
+            count(0, "vanilla")
     with pytest.raises(ConfigError, match="attention"):
         k_hop(2, "v_shift")

@@ -75,6 +75,14 @@ def test_weights_that_are_not_finite_are_refused_by_name(small, tmp_path, value)
 
 # The optimiser's state
 
+
+def test_a_weight_without_gradient_in_some_steps_does_not_stop_a_run(small, tmp_path, finished):
+    path = finished.optimizer_path(small.steps)
+    save_file(load_file(path) | {f"step/{NAME}": torch.tensor(3.0)}, path)
+    state = checkpoint.load_optimizer(path, small.steps, finished.model())
+    assert state[f"step/{NAME}"] == 3
+
+
 NAME = "blocks.0.attn.key_shift.weight"
 
 SPOILT = {

@@ -102,3 +102,10 @@ def test_nothing_overflows_far_out():
     assert landscape.loss(-900.0, 900.0, 900.0, -900.0, 12) == pytest.approx(0, abs=1e-12)
     assert landscape.loss(900.0, -900.0, 900.0, 0.0, 12) == pytest.approx(900.0)
     assert all(np.isfinite(landscape.gradient(800.0, 900.0, 700.0, -700.0, 12)))
+
+
+def test_a_small_loss_keeps_its_digits():
+    """By hand: at (0, 40, 40, 0) and T = 12 all attention is on the answer, whose logit is 40."""
+    rest = 2 * np.exp(-40.0) + 9 * np.exp(-40.0)
+    assert landscape.loss(0.0, 40.0, 40.0, 0.0, 12) == pytest.approx(rest, rel=1e-3)
+    assert landscape.gradient(0.0, 40.0, 40.0, 0.0, 12).beta1 == pytest.approx(-rest, rel=1e-3)
