@@ -33,15 +33,18 @@ def to_plain(value: Any) -> Any:
         plain = {
             stored: to_plain(getattr(value, name)) for name, stored in stored_names(cls).items()
         }
-        return {"kind": value.kind, **rule(value), **plain} if isinstance(value, Task) else plain
+        return {**kind_and_rule(value), **plain} if isinstance(value, Task) else plain
     if isinstance(value, Mapping):
         return {name: to_plain(item) for name, item in value.items()}
     return [to_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def rule(task: Task) -> dict[str, int]:
-    """Return the stored version of the task's drawing rule. Version 1 is left out, so that old digests stay valid."""
-    return {"rule": rule_of(task)} if rule_of(task) > 1 else {}
+def kind_and_rule(task: Task) -> dict[str, Any]:
+    """Return a task's kind, and its drawing rule's version. Version 1 is left out, so that old digests stay valid."""
+    stored: dict[str, Any] = {"kind": task.kind}
+    if rule_of(task) > 1:
+        stored["rule"] = rule_of(task)
+    return stored
 
 
 def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -> Any:

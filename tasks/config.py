@@ -62,15 +62,16 @@ _named: set[str] = set()
 
 def name_path(path: str) -> None:
     """Allow this process to read a path that a file names, because the user has named it, too."""
-    _named.add(_real(path))
+    _named.add(real_path(path))
 
 
 def named(path: str) -> bool:
     """Return whether a path may be read: it is not from a file, or the user has named it (`name_path`)."""
-    return not isinstance(path, FromFile) or _real(path) in _named
+    return not isinstance(path, FromFile) or real_path(path) in _named
 
 
-def _real(path: str) -> str:
+def real_path(path: str) -> str:
+    """Return the absolute path that a user's path means here, without links."""
     return os.path.realpath(os.path.expanduser(path))
 
 

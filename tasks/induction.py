@@ -90,8 +90,9 @@ class InductionTask(MayHaveBos):
         )
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng` (with `period`, of
-        several numbers)."""
+        """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`; with `period`, of several
+        numbers.
+        """
         from tasks.kernels.induction import draw_rows  # import numba only when sequences are drawn
 
         if self.bos:

@@ -155,6 +155,17 @@ def learner(small):
     )
 
 
+@pytest.fixture
+def attentions_as_before():
+    """Attentions that a test registers are gone after it."""
+    from ihlab.model.registry import VARIANTS
+
+    before = dict(VARIANTS)
+    yield
+    VARIANTS.clear()
+    VARIANTS.update(before)
+
+
 # A container lacks the rights that the sandbox needs; the other flags keep Chromium from contacting
 # its servers.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]

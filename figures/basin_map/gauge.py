@@ -10,8 +10,8 @@ scale-equivariant.
 - key_norm, value_norm: the norms of (alpha1, alpha2) and (beta1, beta2).
 
 Angles are in radians and in [-pi/2, pi/2), so that an angle's absolute value is its distance to the
-corner: at most pi/2, and below pi/4 if |alpha2| > |alpha1| (keys) or |beta1| > |beta2| (values). Rounded
-(`DECIMALS`), an angle of pi/4 is below it, too.
+corner: at most pi/2, and below pi/4 if |alpha2| > |alpha1| (keys) or |beta1| > |beta2| (values).
+Rounded (`DECIMALS`), an angle of pi/4 is below it, too.
 
 Theorem 3.4 has no W_K and W_V that could change sign, so signs matter to its gradient flow.
 """

@@ -202,8 +202,8 @@ def atp_edges(problem: Problem, nodes: str) -> Estimates:
     """Return attribution patching of heads, with its first-order edges replaced by those of
     "atp-qk".
 
-    Our extension: AtP* computes a head's own softmax exactly, but not those of the later
-    heads that read it.
+    Our extension: AtP* computes a head's own softmax exactly, but not those of the later heads that
+    read it.
     """
     heads_only("atp-edges", nodes)
     estimates = attribution_patching(problem, "head")

@@ -169,8 +169,8 @@ def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
 
 @dataclass(frozen=True)
 class AnswerPlaces:
-    """Sequences of a task, the position at which each first answer is due, and that answer's earlier
-    places in the sequence.
+    """Sequences of a task, the position at which each first answer is due, and that answer's
+    earlier places in the sequence.
 
     The places are the positions that hold the answer and directly follow an occurrence of the
     query's token at least two positions before the query.

@@ -35,8 +35,8 @@ class Dots:
     - `x`: the drawn column, or several columns of one unit, each in its colour;
     - `panels`, `colors`: columns whose values make the panels, and the colours within a row;
     - `lines`: dotted vertical lines;
-    - `log`: a logarithmic axis, by default for steps. It has a tick "never" for infinite values; on a
-      linear axis they are drawn beyond the largest, without a tick.
+    - `log`: a logarithmic axis, by default for steps. It has a tick "never" for infinite values; on
+      a linear axis they are drawn beyond the largest, without a tick.
     """
 
     rows: str

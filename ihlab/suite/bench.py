@@ -1,8 +1,8 @@
 """The bench: run a method on the standard set, and score its estimates against three truths.
 
-The truths are the exact effect of a node, its exact effect in reverse (corrupted patched into clean), and (heads of
-small models) the Shapley value over all circuits. `ihlab.suite.entries` reads, checks and writes
-what the bench measures.
+The truths are the exact effect of a node, its exact effect in reverse (corrupted patched into
+clean), and (heads of small models) the Shapley value over all circuits. `ihlab.suite.entries`
+reads, checks and writes what the bench measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -87,10 +87,9 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     `HARDER_METRICS`. Inputs, positions and edges are scored at the last step by `HARDER_METRICS`;
     in models of more than two layers only for "key" and the logit difference, and edges in at most
     three layers. The leaderboard ranks methods on the settings of models of at most two layers, at
-    the last step. `quick`: of the ranked settings, only those whose corruption is "key"
-    and whose metric is the logit difference.
-    `members`: only these. Raises `ConfigError` for a member that is not in the set, or has no
-    such setting.
+    the last step. `quick`: of the ranked settings, only those whose corruption is "key" and whose
+    metric is the logit difference. `members`: only these. Raises `ConfigError` for a member that is
+    not in the set, or has no such setting.
     """
     table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")
     head, deep = table["nodes"] == "head", table["layers"] > 2

@@ -295,10 +295,10 @@ def build(
     """Train the members of these names (default: all) that are not there, and return their runs
     (seed 0 of a packaged member is not among them; `run` opens it).
 
-    The seeds of a member without dropout and lessons are trained stacked. Finished members are left alone,
-    interrupted ones are resumed. On a CPU a member's weights are the same every time, with the same
-    versions of torch and one thread per job (the default). Raises `ConfigError` for an unknown
-    name.
+    The seeds of a member without dropout and lessons are trained stacked. Finished members are left
+    alone, interrupted ones are resumed. On a CPU a member's weights are the same every time, with
+    the same versions of torch and one thread per job (the default). Raises `ConfigError` for an
+    unknown name.
     """
     many = isinstance(names, Sequence) and not isinstance(names, str)
     require(many, f"names is {shown(names)}, but must be a list of members of the suite.")

@@ -1,9 +1,9 @@
 """The standard set: the problems on which every attribution method is compared.
 
-It has trained members that come with the package (none of the proved ones), at two checkpoints: while the circuit forms
-(the first one whose swing is at least a tenth of the last swing) and after training. Members of
-three and four layers are there only after training. The hand-set circuits of Theorems 3.2 and 3.3
-complete it. Every corruption is scored by every metric.
+It has trained members that come with the package (none of the proved ones), at two checkpoints:
+while the circuit forms (the first one whose swing is at least a tenth of the last swing) and after
+training. Members of three and four layers are there only after training. The hand-set circuits of
+Theorems 3.2 and 3.3 complete it. Every corruption is scored by every metric.
 """
 
 from hashlib import sha256

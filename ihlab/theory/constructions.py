@@ -37,7 +37,8 @@ def shifted_head(
         k_s = alpha1 x_s + alpha2 x_{s-1},  v_s = beta1 x_s + beta2 x_{s-1},  x_0 = 0.
 
     The simplified model of Theorem 3.4 has sigma = 1. Its proof omits the 1/sqrt(D) of equation 6;
-    with that factor, every score would vanish as d grows. Raises `ConfigError` for sigma <= 0.
+    with that factor, every score would vanish as d grows. Raises `ConfigError` for sigma <= 0, and
+    unless alpha and beta have two numbers each.
     """
     require(
         len(alpha) == len(beta) == 2,

@@ -179,8 +179,8 @@ def load_optimizer(
 ) -> dict[str, Tensor]:
     """Read AdamW's state of a model after `step` steps, and its `RUNNING_LOSS`.
 
-    Raises `ConfigError` as `load` does, for NaN, and for a step count that is not 0 .. `step`. A moment
-    may be infinite: its weight then no longer changes.
+    Raises `ConfigError` as `load` does, for NaN, and for a step count that is not 0 .. `step`. A
+    moment may be infinite: its weight then no longer changes.
     """
     state = load(path, device, empty_optimizer(step, model), about)
     for name, tensor in state.items():

@@ -6,8 +6,8 @@ detaches the clamped weights, and their AdamW moments are zero; weight decay nev
 beta. So AdamW adds exactly 0 to them at every step, the stored parameter is what the forward pass
 reads, and the gradient's norm, by which all gradients are clipped, excludes them. A clamped pattern
 is set at `hook_pattern`, which makes attention compute explicit patterns. The head's query weights,
-and key weights that no free head shares, then get no gradient (except with "last"), and weight decay
-shrinks them without effect.
+and key weights that no free head shares, then get no gradient (except with "last"), and weight
+decay shrinks them without effect.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.registry import VARIANTS
 from ihlab.training.clamp import Clamp
 from tasks import InductionTask, StoredTask, Task
-from tasks.codec import from_plain, rule, to_plain
+from tasks.codec import from_plain, kind_and_rule, to_plain
 from tasks.config import config, renamed, require, require_least, shown, stored_names
 from tasks.registry import kinds
 
@@ -192,12 +192,9 @@ class RunConfig:
 
         Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour.
         """
-        content = {
-            **_altered(self),
-            "name": None,
-            "task": _altered(self.task),
-            **_kind_and_rule(self.task),
-        }
+        content = {**_altered(self), "name": None}
+        # The kind and rule of the run's own task stand beside it, as they always have.
+        content |= {"task": _altered(self.task), **kind_and_rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder(self, root: str | Path) -> Path:
@@ -420,12 +417,8 @@ def _content(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_content(item) for item in value]
     if isinstance(value, Task):  # one of several that a task of your own holds
-        return {**_altered(value), **_kind_and_rule(value)}
+        return {**_altered(value), **kind_and_rule(value)}
     return _altered(value) if is_dataclass(value) else value
-
-
-def _kind_and_rule(task: Task) -> dict[str, Any]:
-    return {"kind": task.kind, **rule(task)}
 
 
 def to_dict(run: RunConfig) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from ihlab.measure.loss import OfModel, summed_loss
 from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
 from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
-from ihlab.runtime.modes import evaluating
 from ihlab.training.compiled import compiled
 from ihlab.training.config import RunConfig
 from tasks import IGNORE
@@ -191,8 +190,7 @@ class Stack:
         numbers = of_each_member(
             self.model, evaluator.numbers, partial(over_members, at_once=at_once)
         )
-        with evaluating(self.model):
-            return [evaluator.row(of_member) for of_member in numbers(self.parameters).tolist()]
+        return [evaluator.row(of_member) for of_member in numbers(self.parameters).tolist()]
 
 
 def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> TrainingBatch:

@@ -182,8 +182,7 @@ class SingleModel:
 
     def evaluate(self, evaluator: Evaluator) -> list[dict[str, float]]:
         """Return the metrics of the model."""
-        with evaluating(self.model):
-            return [evaluator(self.model)]
+        return [evaluator(self.model)]
 
 
 def initial_model(config: RunConfig) -> Transformer:
@@ -364,7 +363,8 @@ class Training:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        rows = self.in_training.evaluate(self.evaluator)
+        with evaluating(self.in_training.model):
+            rows = self.in_training.evaluate(self.evaluator)
         if self.book is not None:
             assert isinstance(self.in_training, SingleModel)
             rows[0] |= self.book.renew(self.step, self.in_training.model)

@@ -109,11 +109,12 @@ def view_data(
         "beta": None,
         **training,
     }
-    headers, sizes, routes = [], [], []
+    headers, asked, sizes, routes = [], [], [], []
     for row, of_row in zip(chosen, cells, strict=False):  # those beyond the limit are not read
         header = {"tokens": row.names, "stripe": induction_stripe(row.ids, shown.strict)}
         targets = predictions.targets(row) if of_row[0].predicted else None
         headers.append(header)
+        asked.append(targets)
         sizes.append(list(map(_Cell.size, of_row)))
         sizes[-1][-1] += len(json.dumps([header, targets]))  # a row that fits has the last step
         routes.append(list(map(_Cell.routes_size, of_row)))
@@ -134,8 +135,8 @@ def view_data(
     data |= {"left_out": said, **_by_step(of_steps, places)}
     if isinstance(source, Run):
         data["metrics"] = metrics_at(source, data["steps"])
-    for row, header, of_row in zip(chosen[:n_rows], headers, cells, strict=False):
-        header.update(_row_data(row, of_row, places, with_routes, predictions))
+    for header, targets, of_row in list(zip(headers, asked, cells, strict=False))[:n_rows]:
+        header.update(_row_data(of_row, places, with_routes, targets))
     return {**data, "rows": headers[:n_rows]}
 
 
@@ -240,19 +241,15 @@ def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
 
 
 def _row_data(
-    row: TokenRow,
-    cells: list[_Cell],
-    places: list[int],
-    with_routes: bool,
-    predictions: Predictions,
+    cells: list[_Cell], places: list[int], with_routes: bool, targets: dict[str, Any] | None
 ) -> dict[str, Any]:
     data = _by_step(list(map(vars, cells)), places)
     panels = _by_step(data["panels"])
     if not with_routes:
         panels = {"pattern": panels["pattern"]}
     predicted: dict[str, Any] | None = None
-    if cells[0].predicted:
-        predicted = _by_step(data["predicted"]) | predictions.targets(row)
+    if targets is not None:
+        predicted = _by_step(data["predicted"]) | targets
     return {
         "causal": all(data["causal"]),
         "panels": panels,

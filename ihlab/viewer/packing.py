@@ -60,8 +60,8 @@ def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[in
 
     `base`: sizes without key routes (`ihlab.interp.routes`); `routes`: those of key routes alone.
     Key routes are left out first. Then sequences are left out, from the last one, then checkpoints,
-    as evenly as possible, until only the last one remains. Raises `ConfigError` if the first sequence at the last step
-    does not fit.
+    as evenly as possible, until only the last one remains. Raises `ConfigError` if the first
+    sequence at the last step does not fit.
     """
     sizes, of_routes = np.array(base), np.array(routes)
     n_rows, n_steps = sizes.shape

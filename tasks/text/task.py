@@ -1,6 +1,5 @@
 """Text: predict the next token of real documents, as language models do."""
 
-import os
 import platform
 from dataclasses import field, replace
 from typing import ClassVar, Literal
@@ -9,7 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from tasks.batch import IGNORE, Batch
-from tasks.config import PATH, config, named, require, require_least, shown, visible
+from tasks.config import PATH, config, named, real_path, require, require_least, shown, visible
 from tasks.memory import require_rows
 from tasks.registry import register_task
 from tasks.text.corpus import SAMPLE, STDLIB
@@ -80,10 +79,11 @@ class TextTask:
             f"The corpus {shown(self.corpus)} is named only in a stored file, so it is not read: name it yourself, "
             "with --corpus, or in Python by tasks.config.name_path.",
         )
-        corpus = self.corpus
-        if corpus not in (STDLIB, SAMPLE):  # the same name is another folder elsewhere
-            corpus = os.path.abspath(os.path.expanduser(corpus))
-        return prepare(corpus, self.vocab_size)
+        if self.corpus in (STDLIB, SAMPLE):
+            return prepare(self.corpus, self.vocab_size)
+        return prepare(
+            real_path(self.corpus), self.vocab_size
+        )  # relative: another folder elsewhere
 
     @property
     def provenance(self) -> dict[str, str]:

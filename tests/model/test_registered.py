@@ -22,12 +22,7 @@ SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 40, "n_ctx": 16}
 TOKENS = torch.randint(40, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(autouse=True)
-def _as_before():
-    before = dict(VARIANTS)
-    yield
-    VARIANTS.clear()
-    VARIANTS.update(before)
+pytestmark = pytest.mark.usefixtures("attentions_as_before")
 
 
 class Plain(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from ihlab import Clamp, train
 from ihlab.measure.gathered import training_batch
 from ihlab.model.attention import Attention
-from ihlab.model.registry import VARIANTS, register_attention
+from ihlab.model.registry import register_attention
 from ihlab.training import checkpoint
 from ihlab.training.ensemble import (
     best_stack,
@@ -23,15 +23,7 @@ from ihlab.training.interrupt import Interrupted
 from ihlab.training.train import train_ensemble
 from tasks import IGNORE, ConfigError, InductionTask
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _as_before():
-    before = dict(VARIANTS)
-    yield
-    VARIANTS.clear()
-    VARIANTS.update(before)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("attentions_as_before")]
 
 
 @pytest.fixture

@@ -153,9 +153,8 @@ def evaluate(
     powers = {name: np.exp(x - top) for name, x in relative.items()}
     total = sum(powers.values())
     wrong = sum(power for name, power in powers.items() if name != "target")
-    value = np.where(
-        top == 0, np.log1p(wrong), np.log(total) + top
-    )  # a small loss keeps its digits
+    # A small loss keeps its digits.
+    value = np.where(top == 0, np.log1p(wrong), np.log(total) + top)
 
     by: dict[str, Array] = dict.fromkeys(factors, 0.0)
     for name, terms in rows.items():

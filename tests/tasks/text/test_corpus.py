@@ -1,5 +1,6 @@
 """Corpora: what is read, what is left out as a copy, and that no directory stands on both sides."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks import ConfigError
-from tasks.text.corpus import HELD_OUT, STDLIB, Corpus, Document, distinct, read, split
+from tasks.text.corpus import HELD_OUT, STDLIB, Corpus, Document, digest, distinct, read, split
 
 
 def text_of(name, lines=20):
@@ -91,6 +92,16 @@ def test_a_folder_with_more_than_fits_is_refused_before_it_is_read(tmp_path, mon
     monkeypatch.setattr("tasks.text.corpus.MOST_BYTES", 1000)
     with pytest.raises(ConfigError, match="holds more than 1000 bytes or"):
         read(str(tmp_path))
+
+
+def test_a_file_may_have_a_name_that_is_not_utf8(tmp_path):
+    for name in (b"a", b"\xff"):
+        path = os.fsencode(tmp_path) + b"/" + name
+        with open(path, "wb") as file:
+            file.write(name * 99)
+    documents = read(str(tmp_path))
+    assert len(digest(documents)) == 64
+    assert len(split(documents).test) == 1
 
 
 def test_a_single_file_cannot_be_split():
